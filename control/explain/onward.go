@@ -87,11 +87,9 @@ func (s *Simulator) ifMasqueraded(q *decision.Packet, peer *Simulator) string {
 	what := "policy " + b.Policy.String() + " applies"
 	switch b.Verdict {
 	case decision.Drop:
-		what = "the packet is dropped: " + words.Reasons.Of(b.Reason.String())
+		what = "the packet is dropped: " + flow.ReasonText(b.Reason)
 	case decision.Reject:
-		what = "the packet is rejected: " + words.Reasons.Of(b.Reason.String())
+		what = "the packet is rejected: " + flow.ReasonText(b.Reason)
 	}
 	return fmt.Sprintf("If node %s masquerades what its pods send to other nodes, the source is %s here, and %s.", own, masquerade, what)
 }
-
-var words = flow.Words()

@@ -17,7 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
@@ -128,8 +128,8 @@ func (p *parser) check(at string, c *Check) {
 	case c.Flow != nil:
 		_, err := c.Flow.Query().Parse(zeroTime)
 		p.Want(at+".flow", err == nil, "%v", err)
-		p.code(at+".flow.entry", c.Flow.Entry, flow.Words().Entries)
-		p.code(at+".flow.masqueradeReason", c.Flow.MasqueradeReason, flow.Words().Masquerades)
+		p.code(at+".flow.entry", c.Flow.Entry, vocabulary.Words().Entries)
+		p.code(at+".flow.masqueradeReason", c.Flow.MasqueradeReason, vocabulary.Words().Masquerades)
 		p.Want(at+".flow.count", c.Flow.Count >= 0, "want 1 or more")
 	case c.Request != nil:
 		need("request.from", c.Request.From)
@@ -172,7 +172,7 @@ func (p *parser) check(at string, c *Check) {
 }
 
 // code checks that a code of flow records is one; empty: none is wanted. A check that must not hold would be met by any other.
-func (p *parser) code(field, code string, known flow.WordList) {
+func (p *parser) code(field, code string, known vocabulary.List) {
 	var codes []string
 	for _, w := range known {
 		codes = append(codes, w.Code)

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 )
 
 // flowsFlags are the flags of nfqproxy flows.
@@ -258,10 +259,10 @@ func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer ob
 		}
 		return errors.Join(p.Print(r), p.Close())
 	}
-	if slices.ContainsFunc(r.Path(), func(h flow.Hop) bool { return h.Record == nil }) {
+	if slices.ContainsFunc(nodepath.Of(r), func(h nodepath.Hop) bool { return h.Record == nil }) {
 		o.Observed = observedNodes(ctx, observer)
 	}
-	o.DroppedBy = droppedBy(ctx, observer, r.Decider())
+	o.DroppedBy = droppedBy(ctx, observer, nodepath.Decider(r))
 	_, err = io.WriteString(stdout, text.Story(r, o))
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -313,5 +314,5 @@ func recordOf(ctx context.Context, client *remote.Client, r *labapi.Response, q 
 // answer to the datagram.
 func isComplete(record *flow.Record, r *labapi.Response) bool {
 	ended := r.Error != "" || record.Life == nil || !record.Life.Open() || record.Life.Answered && record.Protocol == "UDP"
-	return ended && !slices.ContainsFunc(record.Path(), func(h flow.Hop) bool { return h.Record == nil })
+	return ended && !slices.ContainsFunc(nodepath.Of(record), func(h nodepath.Hop) bool { return h.Record == nil })
 }

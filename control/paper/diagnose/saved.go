@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
@@ -102,7 +103,7 @@ func orNotKnown(node string) string {
 
 // arriving is the source of the packet as the endpoint's node sees it, as far as it is known.
 func (a *Answer) arriving() netip.Addr {
-	source, _, _ := a.Record.Outgoing()
+	source, _, _ := nodepath.Outgoing(a.Record)
 	return addrPort(source).Addr()
 }
 

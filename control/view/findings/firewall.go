@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -79,7 +80,7 @@ func unansweredOf(records []*flow.Record) (list []*unanswered) {
 // flowOf is a flow as its node decided it; ok is false if the record does not show it.
 func flowOf(r *flow.Record) (f noderules.Flow, ok bool) {
 	protocol, err := decision.ParseProtocol(r.Protocol)
-	seen, endpoint, _ := r.Outgoing()
+	seen, endpoint, _ := nodepath.Outgoing(r)
 	f = noderules.Flow{Protocol: protocol, Source: addrPort(r.Source), Destination: addrPort(r.Destination), Endpoint: addrPort(endpoint), Seen: addrPort(seen), Local: r.Local}
 	if r.MasqueradeReason != "" && r.MasqueradeReason != flow.HostMasquerade {
 		f.Mark = decision.DefaultMasqueradeMark

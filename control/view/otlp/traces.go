@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 )
 
 // reuse bounds how long a tuple means the same connection: its flows of one period have the same trace.
@@ -28,7 +29,7 @@ func traceID(r *flow.Record) (id trace.TraceID) {
 	if r.Time != nil {
 		period = r.Time.Unix() / int64(reuse/time.Second)
 	}
-	source, destination, _ := r.Outgoing()
+	source, destination, _ := nodepath.Outgoing(r)
 	b := make([]byte, 0, 128)
 	for _, text := range []string{r.Protocol, source, destination} {
 		b = append(append(b, text...), ' ')

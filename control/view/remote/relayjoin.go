@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 )
 
 // joinWindow is the time within which nodes decide the first packet of one connection: a
@@ -30,7 +31,7 @@ type joinKey struct{ protocol, source, destination string }
 func arrivalKey(r *flow.Record) joinKey { return joinKey{r.Protocol, r.Source, r.Destination} }
 
 func departureKey(r *flow.Record) joinKey {
-	source, destination, known := r.Outgoing()
+	source, destination, known := nodepath.Outgoing(r)
 	if !known {
 		return joinKey{}
 	}
@@ -178,7 +179,7 @@ func passedQuery(q observe.FlowQuery, list []observe.Item, nodes int) observe.Fl
 			if oldest.IsZero() {
 				oldest = *r.Time
 			}
-			_, destination, _ := r.Outgoing()
+			_, destination, _ := nodepath.Outgoing(r)
 			destinations[r.Destination], destinations[destination] = true, true
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
@@ -154,7 +155,7 @@ func mark(chosen bool) string {
 
 // Done prints how the hold ended.
 func (s *Screen) Done(h *observe.Hold) error {
-	return s.print(fmt.Sprintf("\nThe flow was %s.\n%s\n", flow.Words().Holds.Of(h.Outcome), s.line(h.Record)))
+	return s.print(fmt.Sprintf("\nThe flow was %s.\n%s\n", vocabulary.Words().Holds.Of(h.Outcome), s.line(h.Record)))
 }
 
 // Interrupted prints that stepping ended early.

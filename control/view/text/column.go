@@ -6,6 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
@@ -80,7 +81,7 @@ func Destination(r *flow.Record) string { return named(r.Service, r.Destination)
 // nodes are the nodes that decided the flow, in the order of its first packet.
 func nodes(r *flow.Record) string {
 	var names []string
-	for _, hop := range r.Path() {
+	for _, hop := range nodepath.Of(r) {
 		if hop.Record != nil {
 			names = append(names, hop.Node)
 		}

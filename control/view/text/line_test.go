@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 // balanced is a record of a choice between two endpoints.
@@ -93,8 +94,8 @@ func TestSteps(t *testing.T) {
 // TestEveryReasonHasWords: a story has no codes in it where it could have words.
 func TestEveryReasonHasWords(t *testing.T) {
 	known := func(s string) bool { return s != "unknown" && s != "used" }
-	missing := func(what string, l flow.WordList, code string) {
-		if i := slices.IndexFunc(l, func(w flow.Word) bool { return w.Code == code }); i < 0 || l[i].Text == "" {
+	missing := func(what string, l vocabulary.List, code string) {
+		if i := slices.IndexFunc(l, func(w vocabulary.Word) bool { return w.Code == code }); i < 0 || l[i].Text == "" {
 			t.Errorf("no words for %s %s", what, code)
 		}
 	}

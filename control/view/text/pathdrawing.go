@@ -8,6 +8,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 // pathWidth is the width of the drawing of a path, in columns.
@@ -15,8 +17,8 @@ const pathWidth = 80
 
 // pathOf returns the hops of a record, if there is more to show than its own node: records of
 // others, or nodes without a record where o.Observed explains them.
-func pathOf(r *flow.Record, o Options) []flow.Hop {
-	path := r.Path()
+func pathOf(r *flow.Record, o Options) []nodepath.Hop {
+	path := nodepath.Of(r)
 	if len(path) < 2 || len(r.Others) == 0 && o.Observed == nil {
 		return nil
 	}
@@ -31,9 +33,9 @@ type drawing struct {
 
 // pathDrawing renders a connection on all its nodes: the addresses on each segment, each node's decision,
 // and the reply path. It ends with a newline.
-func pathDrawing(r *flow.Record, path []flow.Hop, o Options) string {
+func pathDrawing(r *flow.Record, path []nodepath.Hop, o Options) string {
 	d := &drawing{o: o}
-	middle := r.Decider()
+	middle := nodepath.Decider(r)
 	first := middle
 	for _, hop := range slices.Backward(path) {
 		if hop.Record != nil {
@@ -65,7 +67,7 @@ func pathDrawing(r *flow.Record, path []flow.Hop, o Options) string {
 		}
 	}
 	d.end(path, middle)
-	if middle.Endpoint != "" && !middle.EndsHere() {
+	if middle.Endpoint != "" && !nodepath.EndsHere(middle) {
 		d.reply(middle)
 	}
 	return d.String()
@@ -80,7 +82,7 @@ func owner(r *flow.Record) string {
 // addressesAfter are the addresses of the packet after a node. A port that the kernel selects and has not
 // reported is a question mark.
 func addressesAfter(r *flow.Record) (source, destination string) {
-	source, destination, known := r.Outgoing()
+	source, destination, known := nodepath.Outgoing(r)
 	if !known {
 		source = "an address of " + r.Node
 		if a := r.MasqueradeAddress; strings.Contains(a, ":") {
@@ -161,19 +163,19 @@ func (d *drawing) gap(node string) {
 // gap is the reason why a node has no record.
 func (o Options) gap(node string) string {
 	if o.Observed != nil && !o.Observed[node] {
-		return flow.GapUnobserved
+		return nodepath.GapUnobserved
 	}
-	return flow.GapNoRecord
+	return nodepath.GapNoRecord
 }
 
 // end draws where the packet goes after its last node.
-func (d *drawing) end(path []flow.Hop, middle *flow.Record) {
+func (d *drawing) end(path []nodepath.Hop, middle *flow.Record) {
 	last := path[len(path)-1].Record
 	switch {
-	case last != nil && last.EndsHere():
+	case last != nil && nodepath.EndsHere(last):
 		text := flow.Failed.String()
 		if last.Conntrack != "failed" {
-			text = words.Verdicts[slices.IndexFunc(words.Verdicts, func(w flow.VerdictWord) bool { return w.Code == last.Verdict })].Text
+			text = words.Verdicts[slices.IndexFunc(words.Verdicts, func(w vocabulary.VerdictWord) bool { return w.Code == last.Verdict })].Text
 		}
 		fmt.Fprintf(d, "    ✗  %s\n", d.o.Style.Paint(Red, text))
 		return

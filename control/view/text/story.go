@@ -7,10 +7,11 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
-var words = flow.Words()
+var words = vocabulary.Words()
 
 // storyLabel is the width of the labels of a story.
 const storyLabel = 9

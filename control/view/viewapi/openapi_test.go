@@ -29,6 +29,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 func loadDescription(t *testing.T) *openapi3.T {
@@ -76,7 +77,7 @@ func TestDescribedRoutes(t *testing.T) {
 func TestDescribedCodes(t *testing.T) {
 	schemas := loadDescription(t).Components.Schemas
 	record := schemas["Record"].Value.Properties
-	v := flow.Words()
+	v := vocabulary.Words()
 	var states, events, verdicts, reasons, exclusions []string
 	for _, s := range flow.States() {
 		states = append(states, s.String())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 )
 
 // TestModules tests modules of the page by themselves.
@@ -145,7 +146,7 @@ func testWay(t *testing.T, p *page) {
 	several := 0
 	for i, r := range records {
 		var want []string
-		for _, hop := range r.Path() {
+		for _, hop := range nodepath.Of(r) {
 			id := "?"
 			if hop.Record != nil {
 				id = hop.Record.ID
@@ -155,8 +156,8 @@ func testWay(t *testing.T, p *page) {
 		if len(want) > 2 {
 			several++
 		}
-		_, destination, known := r.Outgoing()
-		if want := strings.Join(append(want, r.Decider().ID, fmt.Sprint(known), destination), " "); got[i] != want {
+		_, destination, known := nodepath.Outgoing(r)
+		if want := strings.Join(append(want, nodepath.Decider(r).ID, fmt.Sprint(known), destination), " "); got[i] != want {
 			b, _ := json.Marshal(r)
 			t.Fatalf("the page has %s, want %s, of %s", got[i], want, b)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 // wait finds a flow of the fake for which is returns true.
@@ -189,7 +190,7 @@ func TestChangesOfAService(t *testing.T) {
 
 // exclusion is the text of a reason.
 func exclusion(code string) string {
-	for _, w := range flow.Words().Exclusions {
+	for _, w := range vocabulary.Words().Exclusions {
 		if w.Code == code {
 			return w.Text
 		}

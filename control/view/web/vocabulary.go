@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
-// vocabulary is a module of JavaScript with the codes in records and their descriptions: the page
+// codesModule is a module of JavaScript with the codes in records and their descriptions: the page
 // has every state, verdict and reason of the program that serves it.
-func vocabulary() []byte {
-	v := flow.Words()
+func codesModule() []byte {
+	v := vocabulary.Words()
 	var b bytes.Buffer
 	object := func(name, about string) func() {
 		fmt.Fprintf(&b, "/** %s %s */\nexport const %[1]s = {\n", name, about)
@@ -28,7 +28,7 @@ func vocabulary() []byte {
 	end()
 	for _, list := range []struct {
 		name, about string
-		words       flow.WordList
+		words       vocabulary.List
 	}{
 		{"reasons", "are the reasons of verdicts.", v.Reasons},
 		{"exclusions", "are why endpoints are excluded.", v.Exclusions},

@@ -89,7 +89,7 @@ func load() map[string]*asset {
 		panic(fmt.Sprintf("package web is built wrongly: %v", err))
 	}
 	assets["/"] = assets["/index.html"]
-	assets["/js/vocabulary.js"] = newAsset("vocabulary.js", vocabulary())
+	assets["/js/vocabulary.js"] = newAsset("vocabulary.js", codesModule())
 	return assets
 }
 

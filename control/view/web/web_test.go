@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/view/web"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 func request(t *testing.T, method, path string, header http.Header) *http.Response {
@@ -77,7 +77,7 @@ func TestPageHasAllWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := flow.Words()
+	v := vocabulary.Words()
 	all := slices.Concat(v.Reasons, v.Exclusions, v.Masquerades, v.Entries, v.Branches, v.Outcomes, v.Holds)
 	for _, e := range v.Events {
 		all = append(all, e.Word)

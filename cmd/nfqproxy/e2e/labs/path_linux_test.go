@@ -11,6 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
@@ -154,7 +155,7 @@ func TestPathsInALab(t *testing.T) {
 				if err := json.Unmarshal([]byte(out), &r); err != nil {
 					t.Fatalf("%v: %s", err, out)
 				}
-				for _, hop := range r.Path() {
+				for _, hop := range nodepath.Of(&r) {
 					if hop.Record != nil {
 						nodes = append(nodes, hop.Node)
 					}

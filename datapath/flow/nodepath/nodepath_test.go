@@ -1,4 +1,4 @@
-package flow_test
+package nodepath_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 )
 
 // TestPath: the order of nodes is that of the packet's addresses, whatever their clocks are and
@@ -56,7 +57,7 @@ func TestPath(t *testing.T) {
 			r := *tt.records[0]
 			r.Others = tt.records[1:]
 			var got []string
-			for _, hop := range r.Path() {
+			for _, hop := range nodepath.Of(&r) {
 				if hop.Record == nil {
 					got = append(got, "("+hop.Node+")")
 				} else {
@@ -66,7 +67,7 @@ func TestPath(t *testing.T) {
 			if got := strings.Join(got, " "); got != tt.want {
 				t.Errorf("path %s, want %s", got, tt.want)
 			}
-			if got := r.Decider().Node; got != tt.decider {
+			if got := nodepath.Decider(&r).Node; got != tt.decider {
 				t.Errorf("%s decides, want %s", got, tt.decider)
 			}
 		})
@@ -91,7 +92,7 @@ func TestLeaves(t *testing.T) {
 	} {
 		r := tt.record
 		r.Source, r.Destination = client, service
-		source, destination, known := r.Outgoing()
+		source, destination, known := nodepath.Outgoing(&r)
 		if got := fmt.Sprint(source, " ", destination, " ", known); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}

@@ -1,4 +1,7 @@
-package flow
+// Package nodepath finds the nodes that the first packet of a connection passes, by their records.
+//
+// It is a ground package.
+package nodepath
 
 import (
 	"cmp"
@@ -7,19 +10,26 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// The reasons why a [Hop] has no record.
+const (
+	GapUnobserved = "not-observed"
+	GapNoRecord   = "no-record"
 )
 
 // Hop is a node that the first packet of a connection passes.
 type Hop struct {
 	Node string
 	// Record is the node's decision; nil: it has no known record.
-	Record *Record
+	Record *flow.Record
 }
 
 // Outgoing returns the addresses of the packet after the node, which are those that the next node of its path sees.
 // known is false if the kernel selects the port of a masqueraded source and has not reported it: then source has the
 // port from before the translation, which the kernel keeps if it is free.
-func (r *Record) Outgoing() (source, destination string, known bool) {
+func Outgoing(r *flow.Record) (source, destination string, known bool) {
 	destination = cmp.Or(r.Endpoint, r.Destination)
 	switch {
 	case r.Life != nil && r.Life.SeenSource != "":
@@ -36,42 +46,42 @@ func (r *Record) Outgoing() (source, destination string, known bool) {
 }
 
 // EndsHere reports whether the packet goes no further than this node.
-func (r *Record) EndsHere() bool {
+func EndsHere(r *flow.Record) bool {
 	return r.Verdict != decision.Accept.String() && r.Verdict != decision.DNAT.String() || r.Conntrack == conntrack.Failed.String()
 }
 
 // Decider returns the record of the node that translates the connection's packets: r or one of r.Others. If no node
 // does, it is that of the node that rejects or drops the packet, else r.
-func (r *Record) Decider() *Record {
+func Decider(r *flow.Record) *flow.Record {
 	best := r
 	for _, o := range r.Others {
-		if best.Endpoint == "" && (o.Endpoint != "" || o.EndsHere() && !best.EndsHere()) {
+		if best.Endpoint == "" && (o.Endpoint != "" || EndsHere(o) && !EndsHere(best)) {
 			best = o
 		}
 	}
 	return best
 }
 
-// Path returns the nodes of r and its Others in the order in which the first packet passes them.
+// Of returns the nodes of r and its Others in the order in which the first packet passes them.
 // The addresses give the order, because the clocks of nodes differ. A node that the packet must
 // pass, as the source or the endpoint is a pod there, is a hop without a record if it has none.
-func (r *Record) Path() []Hop {
-	middle := r.Decider()
-	before := func(o *Record) bool {
-		source, destination, known := o.Outgoing()
-		return known && !o.EndsHere() && source == middle.Source && destination == middle.Destination
+func Of(r *flow.Record) []Hop {
+	middle := Decider(r)
+	before := func(o *flow.Record) bool {
+		source, destination, known := Outgoing(o)
+		return known && !EndsHere(o) && source == middle.Source && destination == middle.Destination
 	}
-	rank := func(o *Record) int {
+	rank := func(o *flow.Record) int {
 		switch {
 		case o == middle:
 			return 1
-		case before(o) && (middle.Endpoint != "" || middle.EndsHere() || earlier(o, middle)):
+		case before(o) && (middle.Endpoint != "" || EndsHere(middle) || earlier(o, middle)):
 			return 0
 		}
 		return 2
 	}
-	all := append([]*Record{r}, r.Others...)
-	slices.SortStableFunc(all, func(a, b *Record) int {
+	all := append([]*flow.Record{r}, r.Others...)
+	slices.SortStableFunc(all, func(a, b *flow.Record) int {
 		if c := cmp.Compare(rank(a), rank(b)); c != 0 || a.Time == nil || b.Time == nil {
 			return c
 		}
@@ -85,10 +95,10 @@ func (r *Record) Path() []Hop {
 	for _, o := range all {
 		path = append(path, Hop{o.Node, o})
 	}
-	if middle.EndpointNode != "" && middle.EndpointNode != last.Node && !last.EndsHere() {
+	if middle.EndpointNode != "" && middle.EndpointNode != last.Node && !EndsHere(last) {
 		path = append(path, Hop{Node: middle.EndpointNode})
 	}
 	return path
 }
 
-func earlier(a, b *Record) bool { return a.Time != nil && b.Time != nil && a.Time.Before(*b.Time) }
+func earlier(a, b *flow.Record) bool { return a.Time != nil && b.Time != nil && a.Time.Before(*b.Time) }
