@@ -8,55 +8,39 @@ import (
 	"strings"
 )
 
-// chainHash is kube-proxy's portProtoHash and its kin: the first 16 letters of
-// the base32 SHA-256 over the concatenated parts. Chain names are limited to 28
-// characters in the kernel, hence the truncation.
-func chainHash(parts ...string) string {
-	h := sha256.New()
-	for _, p := range parts {
-		h.Write([]byte(p))
-	}
-	return base32.StdEncoding.EncodeToString(h.Sum(nil))[:16]
+// chain is the name of a chain of the service port: kube-proxy's portProtoHash and its kin, the first 16 letters of
+// the base32 SHA-256 over the concatenated parts. Chain names are limited to 28 characters in the kernel, hence the
+// truncation.
+func (s *ServicePort) chain(prefix, endpoint string) string {
+	sum := sha256.Sum256([]byte(s.Name.String() + s.Protocol.Lower() + endpoint))
+	return prefix + base32.StdEncoding.EncodeToString(sum[:])[:16]
 }
 
 // ServiceChain is the name of the chain that balances over all endpoints of the
 // cluster: KUBE-SVC-XXXXXXXXXXXXXXXX.
-func (s *ServicePort) ServiceChain() string {
-	return "KUBE-SVC-" + chainHash(s.Name.String(), s.Protocol.Lower())
-}
+func (s *ServicePort) ServiceChain() string { return s.chain("KUBE-SVC-", "") }
 
-// LocalChain is the name of the chain that balances over the node's own endpoints:
+// PolicyChain is ServiceChain or, under policy Local, the chain that balances over the node's own endpoints:
 // KUBE-SVL-XXXXXXXXXXXXXXXX.
-func (s *ServicePort) LocalChain() string {
-	return "KUBE-SVL-" + chainHash(s.Name.String(), s.Protocol.Lower())
-}
-
-// PolicyChain is ServiceChain or LocalChain.
 func (s *ServicePort) PolicyChain(p Policy) string {
 	if p == Local {
-		return s.LocalChain()
+		return s.chain("KUBE-SVL-", "")
 	}
 	return s.ServiceChain()
 }
 
 // FirewallChain is the name of the chain that lets the allowed sources through to
 // load balancer IPs: KUBE-FW-XXXXXXXXXXXXXXXX.
-func (s *ServicePort) FirewallChain() string {
-	return "KUBE-FW-" + chainHash(s.Name.String(), s.Protocol.Lower())
-}
+func (s *ServicePort) FirewallChain() string { return s.chain("KUBE-FW-", "") }
 
 // ExternalChain is the name of the chain that traffic from outside the cluster
 // (node ports, external and load balancer IPs) enters first:
 // KUBE-EXT-XXXXXXXXXXXXXXXX.
-func (s *ServicePort) ExternalChain() string {
-	return "KUBE-EXT-" + chainHash(s.Name.String(), s.Protocol.Lower())
-}
+func (s *ServicePort) ExternalChain() string { return s.chain("KUBE-EXT-", "") }
 
 // EndpointChain is the name of the chain that holds the DNAT rule for one
 // endpoint of the service port: KUBE-SEP-XXXXXXXXXXXXXXXX.
-func (s *ServicePort) EndpointChain(ep netip.AddrPort) string {
-	return "KUBE-SEP-" + chainHash(s.Name.String(), s.Protocol.Lower(), ep.String())
-}
+func (s *ServicePort) EndpointChain(ep netip.AddrPort) string { return s.chain("KUBE-SEP-", ep.String()) }
 
 // NFTablesTable is the name of kube-proxy's tables in mode nftables, one of each family.
 const NFTablesTable = "kube-proxy"

@@ -9,7 +9,10 @@
 // It is a ground package.
 package decision
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Decide returns the decision for the flow that starts with the packet. It reads r at most once, and only if there is
 // more than one endpoint. The endpoint is the one at position floor(draw * n): the same distribution as kube-proxy's
@@ -94,28 +97,15 @@ func (w *walk) markInternal() {
 
 // allowed goes through KUBE-FW.
 func (w *walk) allowed(s *ServicePort) bool {
-	src := w.p.Source.Addr()
-	for _, r := range s.SourceRanges {
-		if r.Contains(src) {
-			return true
-		}
-	}
-	if !s.AllowsNode(w.t.node.IP(s.Family)) {
-		return false
-	}
 	// The node's own packets to a local load balancer IP have that IP as their source.
-	for _, ip := range s.LoadBalancerIPs {
-		if ip == src {
-			return true
-		}
-	}
-	return false
+	src := w.p.Source.Addr()
+	return s.Allows(src) || s.Allows(w.t.node.IP(s.Family)) && slices.Contains(s.LoadBalancerIPs, src)
 }
 
-// AllowsNode reports whether the source ranges contain the node's own address.
-func (s *ServicePort) AllowsNode(ip netip.Addr) bool {
+// Allows reports whether the source ranges contain the address.
+func (s *ServicePort) Allows(a netip.Addr) bool {
 	for _, r := range s.SourceRanges {
-		if ip.IsValid() && r.Contains(ip) {
+		if r.Contains(a) {
 			return true
 		}
 	}
@@ -282,3 +272,27 @@ func (w *walk) refusal(c *frontend, in chain) Reason {
 	}
 	return 0
 }
+
+// Choose decides the packet again by the same table, with a draw in the middle of the share of the endpoint at position
+// i in ServicePort.Endpoints. It fails if the flow could not get that endpoint. A flow bound by affinity can only get
+// its own endpoint.
+func Choose(t *Table, p *Packet, d *Decision, i uint32) (_ Decision, ok bool) {
+	switch {
+	case d.Verdict != DNAT:
+		return Decision{}, false
+	case d.Reason == Bound:
+		return *d, i == d.Index
+	}
+	usable := d.ServicePort.Usable[d.Policy]
+	for k, u := range usable {
+		if u == i {
+			return Decide(t, p, loaded((float64(k)+0.5)/float64(len(usable))), nil, nil), true
+		}
+	}
+	return Decision{}, false
+}
+
+// loaded is a Rand that always returns the same number.
+type loaded float64
+
+func (l loaded) Float64() float64 { return float64(l) }

@@ -39,18 +39,21 @@ const (
 )
 
 // String returns the verdict as in flow records.
-func (v Verdict) String() string {
-	switch v {
-	case Accept:
-		return "accept"
-	case DNAT:
-		return "dnat"
-	case Reject:
-		return "reject"
-	case Drop:
-		return "drop"
+func (v Verdict) String() string { return nameOf(verdictNames[:], v, "unknown") }
+
+var verdictNames = [...]string{
+	Accept: "accept",
+	DNAT:   "dnat",
+	Reject: "reject",
+	Drop:   "drop",
+}
+
+// nameOf returns the name of a code; none: it has no name.
+func nameOf[T ~uint8](names []string, code T, none string) string {
+	if int(code) < len(names) {
+		return names[code]
 	}
-	return "unknown"
+	return none
 }
 
 // Entry is the kind of address by which a packet reached a service port.
@@ -66,35 +69,14 @@ const (
 )
 
 // String returns the entry as in flow records.
-func (e Entry) String() string {
-	switch e {
-	case EntryNone:
-		return "none"
-	case EntryClusterIP:
-		return "cluster-ip"
-	case EntryExternalIP:
-		return "external-ip"
-	case EntryLoadBalancer:
-		return "load-balancer-ip"
-	case EntryNodePort:
-		return "node-port"
-	}
-	return "unknown"
-}
+func (e Entry) String() string { return nameOf(entryNames[:], e, "unknown") }
 
-// words returns the entry as in a sentence.
-func (e Entry) words() string {
-	switch e {
-	case EntryClusterIP:
-		return "cluster IP"
-	case EntryExternalIP:
-		return "external IP"
-	case EntryLoadBalancer:
-		return "load balancer IP"
-	case EntryNodePort:
-		return "node port"
-	}
-	return "no address"
+var entryNames = [...]string{
+	EntryNone:         "none",
+	EntryClusterIP:    "cluster-ip",
+	EntryExternalIP:   "external-ip",
+	EntryLoadBalancer: "load-balancer-ip",
+	EntryNodePort:     "node-port",
 }
 
 // Branch is the set of endpoints that were considered, and the reason.
@@ -110,18 +92,13 @@ const (
 )
 
 // String returns the branch as in flow records.
-func (b Branch) String() string {
-	switch b {
-	case BranchInternal:
-		return "internal-policy"
-	case BranchExternal:
-		return "external-policy"
-	case BranchPodShortcut:
-		return "pod-short-circuit"
-	case BranchNodeShortcut:
-		return "node-short-circuit"
-	}
-	return ""
+func (b Branch) String() string { return nameOf(branchNames[:], b, "") }
+
+var branchNames = [...]string{
+	BranchInternal:     "internal-policy",
+	BranchExternal:     "external-policy",
+	BranchPodShortcut:  "pod-short-circuit",
+	BranchNodeShortcut: "node-short-circuit",
 }
 
 // Reason is the reason for the verdict.
@@ -146,38 +123,23 @@ const (
 )
 
 // String returns the reason as in flow records.
-func (r Reason) String() string {
-	switch r {
-	case NotAService:
-		return "not-a-service"
-	case Balanced:
-		return "balanced"
-	case Bound:
-		return "affinity"
-	case NoEndpoints:
-		return "no-endpoints"
-	case NoLocalEndpoints:
-		return "no-local-endpoints"
-	case SourceNotAllowed:
-		return "source-not-allowed"
-	case ForeignLocalnet:
-		return "foreign-localnet"
-	case NotFiltered:
-		return "not-filtered"
-	case DroppedByHand:
-		return "dropped-by-hand"
-	case ByKernel:
-		return "kernel-copy"
-	case ByProxy:
-		return "service-proxy"
-	case UnknownEndpoint:
-		return "unknown-endpoint"
-	case NotTranslated:
-		return "not-translated"
-	case TranslationUnknown:
-		return "translation-unknown"
-	}
-	return "unknown"
+func (r Reason) String() string { return nameOf(reasonNames[:], r, "unknown") }
+
+var reasonNames = [...]string{
+	NotAService:        "not-a-service",
+	Balanced:           "balanced",
+	Bound:              "affinity",
+	NoEndpoints:        "no-endpoints",
+	NoLocalEndpoints:   "no-local-endpoints",
+	SourceNotAllowed:   "source-not-allowed",
+	ForeignLocalnet:    "foreign-localnet",
+	NotFiltered:        "not-filtered",
+	DroppedByHand:      "dropped-by-hand",
+	ByKernel:           "kernel-copy",
+	ByProxy:            "service-proxy",
+	UnknownEndpoint:    "unknown-endpoint",
+	NotTranslated:      "not-translated",
+	TranslationUnknown: "translation-unknown",
 }
 
 // Observed reports whether the daemon did not decide such a flow, but found it in the connection table.
@@ -197,20 +159,14 @@ const (
 )
 
 // String returns the reason as in flow records; empty for none.
-func (m Mark) String() string {
-	switch m {
-	case MarkAll:
-		return "masquerade-all"
-	case MarkOutside:
-		return "source-outside-cluster"
-	case MarkExternal:
-		return "external"
-	case MarkLocal:
-		return "local-source"
-	case MarkHairpin:
-		return "hairpin"
-	}
-	return ""
+func (m Mark) String() string { return nameOf(markNames[:], m, "") }
+
+var markNames = [...]string{
+	MarkAll:      "masquerade-all",
+	MarkOutside:  "source-outside-cluster",
+	MarkExternal: "external",
+	MarkLocal:    "local-source",
+	MarkHairpin:  "hairpin",
 }
 
 // Decision is the outcome for one packet. It points into the table that it was made from and stays

@@ -271,30 +271,19 @@ const (
 )
 
 // String returns the reason as in flow records.
-func (e Exclusion) String() string {
-	switch e {
-	case 0:
-		return "used"
-	case NotReady:
-		return "not-ready"
-	case NotServing:
-		return "not-serving"
-	case Terminating:
-		return "terminating"
-	case OtherZone:
-		return "other-zone"
-	case OtherNode:
-		return "other-node"
-	case NotLocal:
-		return "not-local"
-	case OtherFamily:
-		return "other-family"
-	case Unused:
-		return "unused"
-	case NotBound:
-		return "affinity"
-	}
-	return "unknown"
+func (e Exclusion) String() string { return nameOf(exclusionNames[:], e, "unknown") }
+
+var exclusionNames = [...]string{
+	0:           "used",
+	NotReady:    "not-ready",
+	NotServing:  "not-serving",
+	Terminating: "terminating",
+	OtherZone:   "other-zone",
+	OtherNode:   "other-node",
+	NotLocal:    "not-local",
+	OtherFamily: "other-family",
+	Unused:      "unused",
+	NotBound:    "affinity",
 }
 
 // ExternalRefusal is the reason why the filter table refuses external traffic to the service port,

@@ -263,7 +263,7 @@ func (w *writer) firewall(s *decision.ServicePort) {
 	for _, r := range s.SourceRanges {
 		through(r)
 	}
-	if s.AllowsNode(w.t.Node().IP(s.Family)) {
+	if s.Allows(w.t.Node().IP(s.Family)) {
 		for _, ip := range s.LoadBalancerIPs {
 			through(hostPrefix(ip))
 		}

@@ -502,7 +502,7 @@ func TestIptablesRules(t *testing.T) {
 			if g.rules > 0 {
 				t.Error("the other policy's chain tells")
 			}
-			c.rules.changed(link{s.LocalChain(), s.EndpointChain(client)}, linkChange{false, start.Add(2 * time.Second)}, c)
+			c.rules.changed(link{s.PolicyChain(decision.Local), s.EndpointChain(client)}, linkChange{false, start.Add(2 * time.Second)}, c)
 			if known, want := g.rules == start.Add(2*time.Second).UnixNano(), !large || usable != nil; known != want {
 				t.Errorf("large %t, usable %v: known %t", large, usable, known)
 			}

@@ -102,7 +102,7 @@ func shownByNFTables(table *decision.Table, s *decision.ServicePort) *audit.Serv
 	d.HealthCheckNodePort = 0
 	d.ExternalIPs, d.LoadBalancerIPs, d.SourceRanges, d.NodeAllowed = slices.Clone(s.ExternalIPs), nil, nil, false
 	if len(s.LoadBalancerIPs) > 0 && len(s.SourceRanges) > 0 {
-		d.LoadBalancerIPs, d.SourceRanges, d.NodeAllowed = s.LoadBalancerIPs, s.SourceRanges, s.AllowsNode(table.Node().IP(s.Family))
+		d.LoadBalancerIPs, d.SourceRanges, d.NodeAllowed = s.LoadBalancerIPs, s.SourceRanges, s.Allows(table.Node().IP(s.Family))
 	} else {
 		d.ExternalIPs = append(d.ExternalIPs, s.LoadBalancerIPs...)
 	}

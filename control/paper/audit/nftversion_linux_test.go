@@ -199,7 +199,7 @@ func (v *version) firewall(t *nftables.Table, chains map[string]*nftables.Chain)
 				source := nftables.Prefix{Address: nftables.Literal{Text: p.Addr().String()}, Length: p.Bits()}
 				allow.Elements = append(allow.Elements, nftables.Element{Key: append(slices.Clone(key), source), Comment: s.Name.String()})
 			}
-			if s.AllowsNode(v.table.Node().IP(v.f)) {
+			if s.Allows(v.table.Node().IP(v.f)) {
 				allow.Elements = append(allow.Elements, nftables.Element{Key: append(slices.Clone(key), nftables.Literal{Text: a.String()})})
 			}
 		}

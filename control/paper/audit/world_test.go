@@ -233,7 +233,7 @@ func shown(s *decision.ServicePort, siblings []*decision.ServicePort, nodeIP net
 	}
 	if len(s.LoadBalancerIPs) > 0 {
 		d.SourceRanges = s.SourceRanges
-		d.NodeAllowed = s.AllowsNode(nodeIP)
+		d.NodeAllowed = s.Allows(nodeIP)
 	}
 	d.InternalPolicy = s.InternalPolicy
 	if s.External() {

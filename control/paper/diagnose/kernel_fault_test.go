@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // fault is a kind of fault that cuts off services.
@@ -215,7 +217,7 @@ func damagedEndpoint(c *cluster, r *ruleset) injury {
 	s := pick(c.Rand, c.services...)
 	e := pick(c.Rand, s.Endpoints...).AddrPort
 	chain := s.EndpointChain(e)
-	words := [][]string{{chain}, {e.String()}, {s.ServiceChain()}, {s.LocalChain()}}
+	words := [][]string{{chain}, {e.String()}, {s.ServiceChain()}, {s.PolicyChain(decision.Local)}}
 	dnat := "--to-destination " + e.String()
 	switch c.IntN(4) {
 	case 0:
@@ -229,7 +231,7 @@ func damagedEndpoint(c *cluster, r *ruleset) injury {
 		r.replace("nat", chain, []string{dnat})
 		return injury{words: words, text: chain + " has no DNAT"}
 	}
-	for _, of := range []string{s.ServiceChain(), s.LocalChain()} {
+	for _, of := range []string{s.ServiceChain(), s.PolicyChain(decision.Local)} {
 		r.replace("nat", of, []string{"-j " + chain})
 	}
 	return injury{words: words, text: "nothing jumps to " + chain}

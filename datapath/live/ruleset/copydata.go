@@ -208,7 +208,7 @@ func (t *table) copySources(key string, s *decision.ServicePort, node *decision.
 	for _, p := range s.SourceRanges {
 		add(p)
 	}
-	if s.AllowsNode(node.IP(s.Family)) {
+	if s.Allows(node.IP(s.Family)) {
 		// See decision's walk.allowed.
 		for _, ip := range s.LoadBalancerIPs {
 			add(netip.PrefixFrom(ip, ip.BitLen()))

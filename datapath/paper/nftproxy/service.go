@@ -158,7 +158,7 @@ func (w *writer) external(s *decision.ServicePort, base string) {
 // firewall writes the chain that drops what comes from outside of the source ranges.
 func (w *writer) firewall(s *decision.ServicePort, c *nftables.Chain) {
 	sources := append([]netip.Prefix(nil), s.SourceRanges...)
-	if s.AllowsNode(w.node.IP(w.family)) {
+	if s.Allows(w.node.IP(w.family)) {
 		for _, a := range s.LoadBalancerIPs {
 			sources = append(sources, netip.PrefixFrom(a, a.BitLen()))
 		}
