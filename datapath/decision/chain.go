@@ -40,7 +40,9 @@ func (s *ServicePort) ExternalChain() string { return s.chain("KUBE-EXT-", "") }
 
 // EndpointChain is the name of the chain that holds the DNAT rule for one
 // endpoint of the service port: KUBE-SEP-XXXXXXXXXXXXXXXX.
-func (s *ServicePort) EndpointChain(ep netip.AddrPort) string { return s.chain("KUBE-SEP-", ep.String()) }
+func (s *ServicePort) EndpointChain(ep netip.AddrPort) string {
+	return s.chain("KUBE-SEP-", ep.String())
+}
 
 // NFTablesTable is the name of kube-proxy's tables in mode nftables, one of each family.
 const NFTablesTable = "kube-proxy"

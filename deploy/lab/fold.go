@@ -7,7 +7,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 
-	"github.com/nfqproxy/nfqproxy/control/visible"
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 )
 
 // folder writes lines to a terminal and wraps long ones at spaces: the rest is indented to the
@@ -20,7 +20,7 @@ type folder struct {
 
 // newFolder wraps lines if w is a terminal.
 func newFolder(w io.Writer) *folder {
-	f, ok := visible.File(w)
+	f, ok := terminal.File(w)
 	return &folder{w: w, width: func() int {
 		if !ok {
 			return 0

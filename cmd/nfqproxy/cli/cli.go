@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control/visible"
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 )
 
 // version is set by the linker; see the Makefile.
@@ -56,7 +56,7 @@ func ending() map[string]string { return map[string]string{endsByContext: "true"
 // execute runs a command. All output goes through writers that make control characters
 // visible, whatever their origin: see package visible.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	out, messages := visible.NewWriter(stdout), visible.NewWriter(stderr)
+	out, messages := terminal.NewWriter(stdout), terminal.NewWriter(stderr)
 	defer func() { _, _ = out.Flush(), messages.Flush() }()
 	root.SetArgs(args)
 	root.SetIn(stdin)

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/exitcode"
-	"github.com/nfqproxy/nfqproxy/control/visible"
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/live"
@@ -229,7 +229,7 @@ func (b *progressBar) update(done float64, cells int) {
 
 // again starts the line again.
 func (b *progressBar) again() string {
-	seal := visible.SealOf(b.to)
+	seal := terminal.SealOf(b.to)
 	return seal.Sequence("1", 'G') + seal.Sequence("0", 'K')
 }
 

@@ -26,7 +26,7 @@ file.`,
   nfqproxy experiment init my.yaml --endpoints 100 --load 0.9 --algorithms random,p2c,ring`,
 		Args: exactly(1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if terminal(cmd.InOrStdin()) {
+			if isTerminal(cmd.InOrStdin()) {
 				if err := askDraft(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout()); err != nil {
 					return err
 				}

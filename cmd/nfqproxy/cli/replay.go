@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
-	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/algorithms"
@@ -200,7 +200,7 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 	case f.given("balance"):
 		return fmt.Errorf("--balance requires a flow log, but %s is a capture, which does not show when connections end", name)
 	}
-	if f.output == "pcap" && out.terminal() {
+	if f.output == "pcap" && out.isTerminal() {
 		return errors.New("-o pcap: standard output is a terminal: give --write FILE, or redirect the output")
 	}
 	capture, err := replay.NewCapture(in)
@@ -269,7 +269,7 @@ type output struct {
 func createOutput(name string, stdout io.Writer, binary bool) (*output, error) {
 	switch {
 	case name == "" && binary:
-		return &output{Writer: visible.Raw(stdout)}, nil
+		return &output{Writer: terminal.Raw(stdout)}, nil
 	case name == "":
 		return &output{Writer: stdout}, nil
 	}
@@ -281,11 +281,11 @@ func createOutput(name string, stdout io.Writer, binary bool) (*output, error) {
 	if binary {
 		return &output{file, file, name}, nil
 	}
-	return &output{visible.NewWriter(file), file, name}, nil
+	return &output{terminal.NewWriter(file), file, name}, nil
 }
 
-func (o *output) terminal() bool {
-	f, ok := visible.File(o.Writer)
+func (o *output) isTerminal() bool {
+	f, ok := terminal.File(o.Writer)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
@@ -295,7 +295,7 @@ func (o *output) keep() error {
 		return nil
 	}
 	var err error
-	if w, ok := o.Writer.(*visible.Writer); ok {
+	if w, ok := o.Writer.(*terminal.Writer); ok {
 		err = w.Flush()
 	}
 	err = errors.Join(err, o.file.Chmod(0o644), o.file.Close())

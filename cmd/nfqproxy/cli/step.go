@@ -12,7 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/stepper"
-	"github.com/nfqproxy/nfqproxy/control/visible"
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 )
 
 // stepFlags are the flags of nfqproxy step.
@@ -81,19 +81,19 @@ func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 		Screen: stepper.Screen{W: listener{cmd.OutOrStdout()}, Style: style, Messages: cmd.ErrOrStderr()},
 	}
 	s.Screen.Width = width(cmd.OutOrStdout())
-	s.Screen.Prompt = s.Screen.Width != nil && terminal(cmd.InOrStdin())
+	s.Screen.Prompt = s.Screen.Width != nil && isTerminal(cmd.InOrStdin())
 	return s.Run(cmd.Context())
 }
 
-// terminal reports whether the input is a terminal.
-func terminal(in io.Reader) bool {
+// isTerminal reports whether the input is a terminal.
+func isTerminal(in io.Reader) bool {
 	f, ok := in.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // width returns the width of an output that is a terminal; nil: it is not one.
 func width(out io.Writer) func() int {
-	f, ok := visible.File(out)
+	f, ok := terminal.File(out)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return nil
 	}

@@ -145,7 +145,7 @@ func TestOneWayToTheTerminal(t *testing.T) {
 		"deploy/lab/exec_linux.go":            "a program's own output passes as it is",
 		"datapath/netns/init_linux.go":        "a process of this program, that quotes itself",
 		"datapath/netns/isolation_linux.go":   "likewise",
-		"control/visible/visible.go":          "the sequences themselves",
+		"control/view/terminal/terminal.go":   "the sequences themselves",
 		"cmd/nfqproxy/cli/learn.go":           "a shell's output passes by an emulator, and the texts beside it are quoted",
 		"deploy/learn/screen/model_linux.go":  "likewise",
 		"deploy/learn/session/prove_linux.go": "a shell's prompt, to compare with",
@@ -182,7 +182,7 @@ func TestOneWayToTheTerminal(t *testing.T) {
 				}
 			case *ast.BasicLit:
 				if n.Kind == token.STRING && (strings.Contains(n.Value, `\x1b`) || strings.Contains(n.Value, `\033`) || strings.Contains(n.Value, `\u001b`)) {
-					t.Errorf("%s: an escape sequence without a seal is not obeyed: use visible.Seal or text.Style", set.Position(n.Pos()))
+					t.Errorf("%s: an escape sequence without a seal is not obeyed: use terminal.Seal or text.Style", set.Position(n.Pos()))
 				}
 			}
 			return true

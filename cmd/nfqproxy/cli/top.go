@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 	"github.com/nfqproxy/nfqproxy/control/view/top"
-	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
 // topFlags are the flags of nfqproxy top.
@@ -52,7 +52,7 @@ func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
 	if err != nil {
 		return err
 	}
-	if !terminal(cmd.InOrStdin()) || width(cmd.OutOrStdout()) == nil {
+	if !isTerminal(cmd.InOrStdin()) || width(cmd.OutOrStdout()) == nil {
 		return errors.New("top requires a terminal; without one use nfqproxy flows --follow or nfqproxy flows -o json")
 	}
 	observer, err := f.server.observer(cmd.Context(), connect, nil) // a full screen has no place for warnings
@@ -67,5 +67,5 @@ func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
 	if err := checkNames(cmd.Context(), observer, observe.FlowQuery{Service: f.query.Service}); err != nil {
 		return err
 	}
-	return top.Run(cmd.Context(), observer, cmd.InOrStdin(), visible.Raw(cmd.OutOrStdout()), top.Options{Style: style, Query: f.query, Zone: zone})
+	return top.Run(cmd.Context(), observer, cmd.InOrStdin(), terminal.Raw(cmd.OutOrStdout()), top.Options{Style: style, Query: f.query, Zone: zone})
 }

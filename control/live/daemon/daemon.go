@@ -33,7 +33,7 @@ func Main(version string) int {
 	// A closed reader of the flow log or of the messages must not end the proxy.
 	signal.Ignore(syscall.SIGPIPE)
 	// Names of objects and messages of servers are in the output: they must not control a terminal.
-	stdout, stderr := visible.NewWriter(os.Stdout), visible.NewWriter(os.Stderr)
+	stdout, stderr := visible.NewWriter(os.Stdout, nil), visible.NewWriter(os.Stderr, nil)
 	defer func() { _, _ = stdout.Flush(), stderr.Flush() }()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

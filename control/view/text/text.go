@@ -12,24 +12,24 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 
-	"github.com/nfqproxy/nfqproxy/control/visible"
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 )
 
 // Style configures how values are rendered as text. The zero value is valid.
 type Style struct {
 	Color     bool // use ANSI escape sequences
 	NodeWidth int  // width of the column of node names, at least
-	// Seal goes into the escape sequences: the writer's, if it is a [visible.Writer].
-	Seal visible.Seal
+	// Seal goes into the escape sequences: the writer's, if it is a [terminal.Writer].
+	Seal terminal.Seal
 }
 
 // StyleFor returns a style with colours if w is a terminal and colours are not disabled
 // (no-color.org).
 func StyleFor(w io.Writer) Style {
-	f, ok := visible.File(w)
+	f, ok := terminal.File(w)
 	return Style{
 		Color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		Seal:  visible.SealOf(w),
+		Seal:  terminal.SealOf(w),
 	}
 }
 

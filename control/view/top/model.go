@@ -7,8 +7,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
-	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
 // Model is the state of the screen; see bubbletea.
@@ -76,7 +76,7 @@ func New(ctx context.Context, o observe.Observer, options Options) *Model {
 		options.Zone = time.Local
 	}
 	// The screen's own: what carries it does not come from outside.
-	options.Style.Seal = visible.NewSeal()
+	options.Style.Seal = terminal.NewSeal()
 	return &Model{ctx: ctx, observer: o, options: options, read: readStream, width: 80, height: 24, pages: []*page{{view: servicesView{}}}}
 }
 
