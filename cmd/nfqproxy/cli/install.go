@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
-	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/daemonset"
+	"github.com/nfqproxy/nfqproxy/control/view/kubeconfig"
 	"github.com/nfqproxy/nfqproxy/deploy/switchover"
 )
 
@@ -138,7 +138,7 @@ func (f *switchFlags) run(cmd *cobra.Command, way func(*switchover.Switch, conte
 	if f.options.Timeout <= 0 {
 		return fmt.Errorf("--timeout %s: want more than 0", f.options.Timeout)
 	}
-	connection := apiserver.Connection{Kubeconfig: f.kubeconfig, Context: f.context, Find: true, UserAgent: "nfqproxy/" + version}
+	connection := kubeconfig.Source{Path: f.kubeconfig, Context: f.context, UserAgent: "nfqproxy/" + version}
 	config, err := connection.REST()
 	if err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
-	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/clusterobjects"
+	"github.com/nfqproxy/nfqproxy/control/view/kubeconfig"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -119,6 +119,6 @@ func listObjects(ctx context.Context, kubeconfig, kubeContext string) (*kube.Obj
 }
 
 // connectionTo is the connection to an API server, as kubectl finds it.
-func connectionTo(kubeconfig, context string) *apiserver.Connection {
-	return &apiserver.Connection{Kubeconfig: kubeconfig, Context: context, Find: true, UserAgent: "nfqproxy/" + version}
+func connectionTo(path, context string) *kubeconfig.Source {
+	return &kubeconfig.Source{Path: path, Context: context, UserAgent: "nfqproxy/" + version}
 }

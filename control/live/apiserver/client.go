@@ -2,18 +2,23 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
@@ -94,4 +99,58 @@ func (c *restClient) PatchEvent(ctx context.Context, namespace, name string, pat
 func (c *restClient) ReviewToken(ctx context.Context, review *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	answer := new(authenticationv1.TokenReview)
 	return answer, c.authentication.Post().Resource("tokenreviews").Body(review).Do(ctx).Into(answer)
+}
+
+// TokenAudience is the audience of tokens for nfqproxy. A token with another one is for another
+// service, and may not be used here; one of the API server's cannot be used there by nfqproxy.
+const TokenAudience = "nfqproxy"
+
+// Account is a ServiceAccount.
+type Account struct{ Namespace, Name string }
+
+// ParseAccount parses NAMESPACE/NAME.
+func ParseAccount(s string) (a Account, err error) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return a, fmt.Errorf("%q: want NAMESPACE/NAME of a ServiceAccount", s)
+	}
+	return Account{namespace, name}, nil
+}
+
+// String returns NAMESPACE/NAME.
+func (a Account) String() string { return a.Namespace + "/" + a.Name }
+
+// user is the account's name as a user (MakeUsername in k8s.io/apiserver/pkg/authentication/serviceaccount).
+func (a Account) user() string { return "system:serviceaccount:" + a.Namespace + ":" + a.Name }
+
+// Tokens checks tokens of a ServiceAccount. It is safe for concurrent use.
+type Tokens struct {
+	Client  Client
+	Account Account
+}
+
+// Review has the API server check a token: it returns why the token is wrong; empty: it is one of the
+// account, for [TokenAudience]. The error is the API server's, which cannot be reached or does not
+// permit reviews.
+func (t *Tokens) Review(ctx context.Context, token string) (wrong string, err error) {
+	review, err := t.Client.ReviewToken(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{TokenAudience}},
+	})
+	switch {
+	case apierrors.IsForbidden(err):
+		return "", errors.New("the API server does not permit the daemon to create tokenreviews: check the ClusterRole of its ServiceAccount")
+	case err != nil:
+		return "", fmt.Errorf("the API server does not answer: %w", err)
+	}
+	status, want := &review.Status, fmt.Sprintf("want a token of ServiceAccount %s with audience %s (kubectl create token)", t.Account, TokenAudience)
+	switch {
+	case !status.Authenticated:
+		return "it is invalid, expired or for another audience: " + want, nil
+	// An API server without support for audiences reviews for its own ones.
+	case !slices.Contains(status.Audiences, TokenAudience):
+		return "it is for another audience: " + want, nil
+	case status.User.Username != t.Account.user():
+		return "it is of " + status.User.Username + ": " + want, nil
+	}
+	return "", nil
 }

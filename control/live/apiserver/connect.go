@@ -1,14 +1,16 @@
 package apiserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
-	"strings"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -23,11 +25,7 @@ import (
 // a service proxy, a proxy should have a kubeconfig.
 type Connection struct {
 	Kubeconfig string // path; empty: in-cluster
-	Context    string // of the kubeconfig; empty: its current one
-	// Find: without Kubeconfig, look for it where kubectl does: $KUBECONFIG, ~/.kube/config, and then
-	// in-cluster.
-	Find   bool
-	Master string // URL that overrides the kubeconfig's
+	Master     string // URL that overrides the kubeconfig's
 	// QPS and Burst limit requests; 0: client-go's defaults.
 	QPS   float32
 	Burst int
@@ -65,13 +63,8 @@ func (c *Connection) Connect(log *slog.Logger) (Client, Uses, error) {
 	}
 	config.UserAgent = c.UserAgent
 	config.QPS, config.Burst = c.QPS, c.Burst
-	config.ContentType, config.AcceptContentTypes = c.ContentType, c.AcceptContentTypes
-	if config.ContentType == "" {
-		config.ContentType = runtime.ContentTypeProtobuf
-	}
-	if config.AcceptContentTypes == "" {
-		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	}
+	config.ContentType = cmp.Or(c.ContentType, runtime.ContentTypeProtobuf)
+	config.AcceptContentTypes = cmp.Or(c.AcceptContentTypes, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &reachable{next: next, log: log, server: config.Host}
 	})
@@ -79,52 +72,61 @@ func (c *Connection) Connect(log *slog.Logger) (Client, Uses, error) {
 	return client, usesOf(config), err
 }
 
-// REST returns the configuration for clients that are not nfqproxy's daemon. It reads files only.
-func (c *Connection) REST() (*rest.Config, error) {
-	config, err := c.load()
-	if err != nil {
-		return nil, err
+func (c *Connection) load() (*rest.Config, error) {
+	if c.Kubeconfig == "" && c.Master == "" {
+		config, err := rest.InClusterConfig()
+		switch {
+		case errors.Is(err, rest.ErrNotInCluster):
+			return nil, errors.New("not in a pod of a cluster: give --kubeconfig (nfqproxy run --objects serves files)")
+		case err != nil:
+			return nil, fmt.Errorf("service account of this pod: %w", err)
+		}
+		return config, nil
 	}
-	config.UserAgent = c.UserAgent
+	where := "kubeconfig " + c.Kubeconfig
+	if c.Kubeconfig == "" {
+		where = "API server " + c.Master
+	}
+	config, err := LoadKubeconfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
+		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
 	return config, nil
 }
 
-// Namespace is the one that the context names, as kubectl reads it; "" if it names none.
-func (c *Connection) Namespace() string {
-	rules, _ := c.rules()
-	raw, err := rules.Load()
-	if err != nil {
-		return ""
-	}
-	current := c.Context
-	if current == "" {
-		current = raw.CurrentContext
-	}
-	if at := raw.Contexts[current]; at != nil {
-		return at.Namespace
-	}
-	return ""
-}
+// ErrNoServer is the error of [LoadKubeconfig] for kubeconfigs that name no API server.
+var ErrNoServer = errors.New("no API server configured: want clusters, users, contexts and current-context")
 
-// rules are those by which the kubeconfig is found, and the name of the place for messages.
-func (c *Connection) rules() (rules *clientcmd.ClientConfigLoadingRules, where string) {
-	switch {
-	case c.Kubeconfig == "" && c.Find:
-		rules = clientcmd.NewDefaultClientConfigLoadingRules()
-		return rules, "kubeconfig " + strings.Join(rules.GetLoadingPrecedence(), ", ")
-	case c.Kubeconfig == "":
-		return &clientcmd.ClientConfigLoadingRules{}, "API server " + c.Master
+// LoadKubeconfig reads the kubeconfigs of the rules. It reads files only. Errors do not name the kubeconfig.
+func LoadKubeconfig(rules *clientcmd.ClientConfigLoadingRules, overrides *clientcmd.ConfigOverrides) (*rest.Config, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if err != nil {
+		if wrong := wrongContext(rules, overrides.CurrentContext); wrong != nil {
+			return nil, wrong
+		}
+		if clientcmd.IsEmptyConfig(err) {
+			return nil, ErrNoServer
+		}
+		return nil, err
 	}
-	return &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}, "kubeconfig " + c.Kubeconfig
+	url, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	if url.Scheme != "https" && url.Scheme != "http" {
+		return nil, fmt.Errorf("server %q: want https://HOST:PORT", config.Host)
+	}
+	return config, nil
 }
 
 // wrongContext is what is wrong with the context of a kubeconfig that cannot be used; nil: it is something else.
-func (c *Connection) wrongContext(rules *clientcmd.ClientConfigLoadingRules) error {
+func wrongContext(rules *clientcmd.ClientConfigLoadingRules, given string) error {
 	raw, err := rules.Load()
-	if err != nil || len(raw.Contexts) == 0 && (c.Context == "" && raw.CurrentContext == "") {
+	if err != nil || len(raw.Contexts) == 0 && given == "" && raw.CurrentContext == "" {
 		return nil
 	}
-	what, current := "context", c.Context
+	what, current := "context", given
 	if current == "" {
 		what, current = "current context", raw.CurrentContext
 	}
@@ -146,46 +148,64 @@ func (c *Connection) wrongContext(rules *clientcmd.ClientConfigLoadingRules) err
 	return nil
 }
 
-func exists(file string) bool {
-	_, err := os.Stat(file)
-	return err == nil
+// Pauses between attempts to reach the API server double from one to the other, and are
+// up to a half shorter at random, so that not all nodes come at once.
+const firstPause, longestPause = 250 * time.Millisecond, 5 * time.Second
+
+// reachable tracks whether the API server responds, and retries if it does not.
+//
+// Informers would try again themselves, but wait up to a minute before they do, and
+// that each for itself (client-go's reflectors): so long would changes be missed though
+// the API server is back.
+type reachable struct {
+	next   http.RoundTripper
+	log    *slog.Logger
+	server string
+	away   atomic.Bool
 }
 
-func (c *Connection) load() (*rest.Config, error) {
-	if c.Kubeconfig == "" && c.Master == "" && !c.Find {
-		config, err := rest.InClusterConfig()
-		switch {
-		case errors.Is(err, rest.ErrNotInCluster):
-			return nil, errors.New("not in a pod of a cluster: give --kubeconfig (nfqproxy run --objects serves files)")
-		case err != nil:
-			return nil, fmt.Errorf("service account of this pod: %w", err)
+// RoundTrip implements [http.RoundTripper].
+func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		response, err := r.next.RoundTrip(request)
+		r.note(request, response, err)
+		again := err != nil || response.StatusCode == http.StatusServiceUnavailable
+		// Write requests are not retried: the caller decides.
+		if !again || request.Method != http.MethodGet {
+			return response, err
 		}
-		return config, nil
-	}
-	rules, where := c.rules()
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}, CurrentContext: c.Context}).ClientConfig()
-	if err != nil {
-		if wrong := c.wrongContext(rules); wrong != nil {
-			return nil, fmt.Errorf("%s: %w", where, wrong)
+		timer := time.NewTimer(pause - rand.N(pause/2))
+		select {
+		case <-request.Context().Done():
+			timer.Stop()
+			return response, err
+		case <-timer.C:
+		}
+		if err == nil {
+			_ = response.Body.Close()
 		}
 	}
+}
+
+// note logs a change of the API server's reachability.
+func (r *reachable) note(request *http.Request, response *http.Response, err error) {
 	switch {
-	case clientcmd.IsEmptyConfig(err) && c.Find && !slices.ContainsFunc(rules.GetLoadingPrecedence(), exists):
-		return nil, fmt.Errorf("%s: no such file: no API server configured, and not in a pod of a cluster: give --kubeconfig", where)
-	case clientcmd.IsEmptyConfig(err) && c.Find:
-		return nil, fmt.Errorf("%s: no API server configured, and not in a pod of a cluster: give --kubeconfig", where)
-	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("%s: no API server configured: want clusters, users, contexts and current-context", where)
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", where, err)
+	case err == nil && response.StatusCode < http.StatusInternalServerError:
+		if r.away.CompareAndSwap(true, false) {
+			r.log.Info("the API server is reachable again", "server", r.server)
+		}
+		switch what := request.Method + " " + request.URL.Path; response.StatusCode {
+		case http.StatusForbidden:
+			// An API server that has just started may do so for a moment.
+			r.log.Error("permission denied by the API server: check the ClusterRole", "request", what, "status", response.Status)
+		case http.StatusUnauthorized:
+			r.log.Error("authentication at the API server failed: check the token or certificate", "request", what, "status", response.Status)
+		}
+	case request.Context().Err() == nil && r.away.CompareAndSwap(false, true):
+		message := "cannot reach the API server; the last table stays in force"
+		if err == nil {
+			message, err = "the API server is not ready; the last table stays in force", errors.New(response.Status)
+		}
+		r.log.Warn(message, "server", r.server, "error", err)
 	}
-	url, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", where, err)
-	}
-	if url.Scheme != "https" && url.Scheme != "http" {
-		return nil, fmt.Errorf("%s: server %q: want https://HOST:PORT", where, config.Host)
-	}
-	return config, nil
 }

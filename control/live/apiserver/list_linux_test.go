@@ -25,7 +25,7 @@ func testList(t *testing.T, c *cluster.Cluster) {
 		t.Fatal(err)
 	}
 	list := func(kubeconfig string) (*kube.Objects, error) {
-		config, err := (&Connection{Kubeconfig: kubeconfig}).REST()
+		config, err := (&Connection{Kubeconfig: kubeconfig}).load()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nfqproxy/nfqproxy/control/live/saved"
@@ -74,7 +74,8 @@ type Source struct {
 	// saved is when the saved objects that are in force were current; nil: the API server's are, or none.
 	saved atomic.Pointer[time.Time]
 
-	stores []cache.Store // all objects but Pods; complete when the informers are synced
+	unsaved atomic.Bool   // objects have changed since they were saved
+	stores  []cache.Store // all objects but Pods; complete when the informers are synced
 
 	mu      sync.Mutex
 	pending servicetable.Update
@@ -140,8 +141,10 @@ func (s *Source) Run(ctx context.Context, publish func(servicetable.Update)) err
 	first := s.take()
 	first.All = true
 	publish(first)
-	keeper := s.startKeeper()
-	defer keeper.close()
+	s.unsaved.Store(true)
+	if s.config.Saved != nil {
+		running.Go(func() { s.keep(ctx) })
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -149,76 +152,12 @@ func (s *Source) Run(ctx context.Context, publish func(servicetable.Update)) err
 		case <-s.changed:
 			if u := s.take(); len(u.Services)+len(u.EndpointSlices)+len(u.Nodes)+len(u.Pods) > 0 {
 				if len(u.Services)+len(u.EndpointSlices)+len(u.Nodes) > 0 {
-					keeper.changed()
+					s.unsaved.Store(true)
 				}
 				publish(u)
 			}
 		}
 	}
-}
-
-// savedAfter is how long the API server may take before saved objects are used.
-const savedAfter = 3 * time.Second
-
-// awaitAll waits for all objects, and publishes saved ones if that takes long. It returns false if the
-// context ends.
-func (s *Source) awaitAll(ctx context.Context, needed []cache.DoneChecker, publish func(servicetable.Update)) bool {
-	synced := make(chan bool, 1)
-	// WaitForCacheSync would poll every 100 ms only.
-	go func() { synced <- cache.WaitFor(ctx, "", needed...) }()
-	if s.config.Saved == nil {
-		return <-synced
-	}
-	select {
-	case ok := <-synced:
-		return ok
-	case <-time.After(savedAfter):
-	}
-	inForce := s.publishSaved(publish)
-	tick := time.NewTicker(saveInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case ok := <-synced:
-			return ok
-		case <-tick.C:
-			if inForce {
-				s.touchSaved()
-			}
-		}
-	}
-}
-
-// Saved returns when the saved objects were current by which the daemon serves until the API server
-// answers; nil: it does not serve by them. It is safe for concurrent use.
-func (s *Source) Saved() *time.Time { return s.saved.Load() }
-
-// touchSaved records that the saved objects are still in force.
-func (s *Source) touchSaved() {
-	if err := s.config.Saved.Touch(); err != nil {
-		s.config.Logger.Debug("cannot touch the saved objects", "error", err)
-	}
-}
-
-// publishSaved publishes the saved objects, if they can be used.
-func (s *Source) publishSaved(publish func(servicetable.Update)) bool {
-	file := s.config.Saved.Path
-	u, last, err := s.config.Saved.Read(time.Now())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		s.config.Logger.Info("the API server does not answer, and there are no saved objects", "file", file)
-	case err != nil:
-		s.config.Logger.Warn("the API server does not answer, and the saved objects cannot be used; waiting", "error", err)
-	default:
-		s.config.Logger.Warn("the API server does not answer: serving by the saved objects until it does", "file", file, "last", last, "services", len(u.Services))
-		if n := u.Nodes[s.config.Node]; n != nil && s.config.NodeChanged != nil {
-			s.config.NodeChanged(n)
-		}
-		s.saved.Store(&last)
-		publish(u)
-		return true
-	}
-	return false
 }
 
 // watched are objects of one kind, those that the selectors select.
@@ -376,4 +315,58 @@ func (s *Source) waitUntil(ctx context.Context, timeout time.Duration, what stri
 			return false
 		}
 	}
+}
+
+// trim reduces an object, before it is cached, to what the service table depends on:
+// of 100,000 endpoints the rest would be most of the memory. It may change the object,
+// which has no other user yet, or return another in its place (see cache.TransformFunc).
+func trim(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Service:
+		trimService(o)
+		return servicetable.NewService(o), nil
+	case *discoveryv1.EndpointSlice:
+		return servicetable.NewEndpointSlice(o), nil
+	case *corev1.Node:
+		trimMeta(&o.ObjectMeta)
+		o.Spec = corev1.NodeSpec{PodCIDR: o.Spec.PodCIDR, PodCIDRs: o.Spec.PodCIDRs, Taints: o.Spec.Taints}
+		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
+	case *corev1.Pod:
+		trimMeta(&o.ObjectMeta)
+		o.Spec = corev1.PodSpec{HostNetwork: o.Spec.HostNetwork, NodeName: o.Spec.NodeName}
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs}
+	}
+	return o, nil // whatever else: what was trimmed before, or a DeletedFinalStateUnknown, which holds such
+}
+
+// trimMeta leaves what names an object and what it is read for.
+func trimMeta(m *metav1.ObjectMeta) {
+	zone, zoned := m.Labels[corev1.LabelTopologyZone]
+	annotations := m.Annotations
+	*m = metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID,
+		ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
+	}
+	if zoned {
+		m.Labels = map[string]string{corev1.LabelTopologyZone: zone}
+	}
+	for _, name := range []string{servicetable.AnnotationDecide, servicetable.AnnotationBalance, servicetable.AnnotationWeight} {
+		if value, ok := annotations[name]; ok {
+			metav1.SetMetaDataAnnotation(m, name, value)
+		}
+	}
+}
+
+// trimService drops allocation fields and the pod selector.
+func trimService(s *corev1.Service) {
+	trimMeta(&s.ObjectMeta)
+	s.UID = ""
+	s.Spec.Selector = nil
+	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = nil, nil
+	s.Spec.AllocateLoadBalancerNodePorts, s.Spec.LoadBalancerClass, s.Spec.TrafficDistribution = nil, nil, nil
+	for i := range s.Spec.Ports {
+		s.Spec.Ports[i].AppProtocol = nil
+		s.Spec.Ports[i].TargetPort = intstr.IntOrString{}
+	}
+	s.Status.Conditions = nil
 }
