@@ -24,6 +24,14 @@ const (
 	InterfaceNamePrefix DetectLocalMode = "InterfaceNamePrefix" // by what that interface's name begins with
 )
 
+// Known reports whether it is one of [DetectLocalModes].
+func (m DetectLocalMode) Known() bool {
+	return slices.Contains([]DetectLocalMode{ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix}, m)
+}
+
+// DetectLocalModes lists the modes for messages.
+const DetectLocalModes = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"
+
 // NodeConfig is the configuration of the node that a table is built for.
 // The zero value is valid: a node without a name, of a cluster whose pods cannot
 // be detected. Unset fields are taken from the Node object of that
@@ -118,18 +126,13 @@ func (c *NodeConfig) Validate() error {
 			fail("IPs: %d addresses of family %s: want at most one of each family", ips, f)
 		}
 	}
-	switch c.Mode {
-	case "", ClusterCIDR, NodeCIDR:
-	case BridgeInterface:
-		if c.Bridge == "" {
-			fail("mode %s needs the name of the bridge", c.Mode)
-		}
-	case InterfaceNamePrefix:
-		if c.InterfacePrefix == "" {
-			fail("mode %s needs the prefix", c.Mode)
-		}
-	default:
-		fail("mode %q: want %s, %s, %s or %s", c.Mode, ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix)
+	switch {
+	case c.Mode == BridgeInterface && c.Bridge == "":
+		fail("mode %s needs the name of the bridge", c.Mode)
+	case c.Mode == InterfaceNamePrefix && c.InterfacePrefix == "":
+		fail("mode %s needs the prefix", c.Mode)
+	case c.Mode != "" && !c.Mode.Known():
+		fail("mode %q: want %s", c.Mode, DetectLocalModes)
 	}
 	return errors.Join(errs...)
 }

@@ -2,8 +2,11 @@ package proxyconfig
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +25,10 @@ const (
 	keywordLocalhost = "localhost"
 	keywordAll       = "all"
 )
+
+// GateExternalIPs is the only feature gate of kube-proxy that nfqproxy has: with false, the spec.externalIPs of Services
+// have no effect. Kubernetes plans to make that its default (KEP-5707).
+const GateExternalIPs = "AllowServiceExternalIPs"
 
 // reader turns fields into plain values and keeps what is wrong with them.
 type reader struct{ errs []error }
@@ -83,6 +90,7 @@ func (r *reader) node(c *object) servicetable.NodeConfig {
 	if c.Mode == modeNFTables {
 		all, bit, section = c.NFTables.MasqueradeAll, *c.NFTables.MasqueradeBit, "nftables"
 	}
+	externalIPs, gated := c.FeatureGates[GateExternalIPs] // on by default
 	n := servicetable.NodeConfig{
 		Name:               r.hostname(c.HostnameOverride),
 		IPs:                r.bindAddress(c.BindAddress),
@@ -90,24 +98,19 @@ func (r *reader) node(c *object) servicetable.NodeConfig {
 		Bridge:             c.DetectLocal.BridgeInterface,
 		InterfacePrefix:    c.DetectLocal.InterfaceNamePrefix,
 		LocalhostNodePorts: c.Mode == modeIPTables && *c.IPTables.LocalhostNodePorts,
-		IgnoreExternalIPs:  !gate(c.FeatureGates, GateExternalIPs),
+		IgnoreExternalIPs:  gated && !externalIPs,
 		MasqueradeAll:      all,
 		MasqueradeMark:     1 << r.number(section+".masqueradeBit", bit, 0, 31),
 	}
-	switch n.Mode {
-	case servicetable.ClusterCIDR:
+	switch {
+	case n.Mode == servicetable.ClusterCIDR && c.ClusterCIDR != "":
 		n.ClusterCIDRs = r.clusterCIDRs(c.ClusterCIDR)
-	case servicetable.NodeCIDR:
-	case servicetable.BridgeInterface:
-		if n.Bridge == "" {
-			r.fail("detectLocal.bridgeInterface", "detectLocalMode %s needs the name of the bridge", n.Mode)
-		}
-	case servicetable.InterfaceNamePrefix:
-		if n.InterfacePrefix == "" {
-			r.fail("detectLocal.interfaceNamePrefix", "detectLocalMode %s needs the prefix", n.Mode)
-		}
-	default:
-		r.fail("detectLocalMode", "%q: want %s, %s, %s or %s", n.Mode, servicetable.ClusterCIDR, servicetable.NodeCIDR, servicetable.BridgeInterface, servicetable.InterfaceNamePrefix)
+	case n.Mode == servicetable.BridgeInterface && n.Bridge == "":
+		r.fail("detectLocal.bridgeInterface", "detectLocalMode %s needs the name of the bridge", n.Mode)
+	case n.Mode == servicetable.InterfaceNamePrefix && n.InterfacePrefix == "":
+		r.fail("detectLocal.interfaceNamePrefix", "detectLocalMode %s needs the prefix", n.Mode)
+	case !n.Mode.Known():
+		r.fail("detectLocalMode", "%q: want %s", n.Mode, servicetable.DetectLocalModes)
 	}
 	n.PrimaryNodePorts, n.NodePortAddresses = r.nodePortAddresses(c.NodePortAddresses)
 	return n
@@ -135,13 +138,11 @@ func (r *reader) bindAddress(s string) []netip.Addr {
 }
 
 func (r *reader) clusterCIDRs(s string) []netip.Prefix {
-	if s == "" {
-		return nil
-	}
 	var prefixes []netip.Prefix
 	for text := range strings.SplitSeq(s, ",") {
-		p, ok := r.prefix("clusterCIDR", text)
-		if !ok {
+		p, err := kubeaddr.ParsePrefix(text)
+		if err != nil {
+			r.fail("clusterCIDR", "%q: want a prefix such as 10.244.0.0/16 or fd00:10:244::/56", text)
 			return nil
 		}
 		prefixes = append(prefixes, p)
@@ -178,15 +179,6 @@ func NodePortAddresses(s string) (primary bool, prefixes []netip.Prefix, ok bool
 	}
 	p, err := kubeaddr.ParsePrefix(s)
 	return false, []netip.Prefix{p}, err == nil
-}
-
-func (r *reader) prefix(field, s string) (netip.Prefix, bool) {
-	p, err := kubeaddr.ParsePrefix(s)
-	if err != nil {
-		r.fail(field, "%q: want a prefix such as 10.244.0.0/16 or fd00:10:244::/56", s)
-		return p, false
-	}
-	return p, true
 }
 
 func (r *reader) hostPort(field, s string) string {
@@ -227,4 +219,62 @@ func (r *reader) periods(section string, sync, least metav1.Duration) (time.Dura
 		r.fail(section+".minSyncPeriod", "%s: want at most syncPeriod (%s)", m, s)
 	}
 	return s, m
+}
+
+// ignored names the fields that are set to something other than their default and that
+// nfqproxy cannot honour: one warning each, which begins with the field's path.
+func ignored(c *object) []string {
+	var warnings []string
+	warn := func(set bool, field string, value any, why string) {
+		if set {
+			warnings = append(warnings, fmt.Sprintf("%s: %v: ignored: %s", field, value, why))
+		}
+	}
+	if c.Mode != modeIPTables {
+		warnings = append(warnings, fmt.Sprintf("mode: %s: nfqproxy has one mode, which decides as mode %s; it uses the settings of this mode for masquerading, node ports and sync periods", c.Mode, modeIPTables))
+	}
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(c.FeatureGates)), func(name string) bool { return name == GateExternalIPs })
+	warn(len(others) > 0, "featureGates", strings.Join(others, ", "), "nfqproxy's only feature gate is "+GateExternalIPs)
+	warn(c.ShowHiddenMetricsForVersion != "", "showHiddenMetricsForVersion", c.ShowHiddenMetricsForVersion, "nfqproxy hides no metrics")
+	warn(c.PortRange != "", "portRange", c.PortRange, "kube-proxy does not use it either")
+	warn(c.WindowsRunAsService, "windowsRunAsService", true, "nfqproxy is for Linux")
+	warnings = append(warnings, set("winkernel", c.Winkernel, "nfqproxy is for Linux")...)
+
+	ipvs := c.IPVS
+	ipvs.SyncPeriod.Duration, ipvs.MinSyncPeriod.Duration = 0, 0 // not relevant in other modes
+	warnings = append(warnings, set("ipvs", ipvs, "nfqproxy does not use IPVS")...)
+
+	frequency := c.Logging.FlushFrequency.Duration.Duration
+	warn(frequency != flushFrequency, "logging.flushFrequency", frequency, "the log is not buffered")
+	warn(len(c.Logging.VModule) > 0, "logging.vmodule", fmt.Sprintf("%d patterns", len(c.Logging.VModule)), "the level is the same for all files")
+	for _, o := range []struct {
+		field string
+		split bool
+		size  int64
+	}{
+		{"logging.options.text", c.Logging.Options.Text.SplitStream, c.Logging.Options.Text.InfoBufferSize.Value()},
+		{"logging.options.json", c.Logging.Options.JSON.SplitStream, c.Logging.Options.JSON.InfoBufferSize.Value()},
+	} {
+		warn(o.split, o.field+".splitStream", true, "the whole log goes to standard error")
+		warn(o.size != 0, o.field+".infoBufferSize", o.size, "the log is not buffered")
+	}
+	return warnings
+}
+
+// set warns of each field of a section that is not zero. An empty list is none.
+func set(section string, fields any, why string) []string {
+	var warnings []string
+	v := reflect.ValueOf(fields)
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0 {
+			continue
+		}
+		value := f.Interface()
+		if d, ok := value.(metav1.Duration); ok {
+			value = d.Duration
+		}
+		warnings = append(warnings, fmt.Sprintf("%s.%s: %v: ignored: %s", section, v.Type().Field(i).Tag.Get("json"), value, why))
+	}
+	return warnings
 }

@@ -56,23 +56,22 @@ func (f *NodeFlags) Given(name string) bool { return f.set.Changed(name) }
 // left for servicetable.NodeConfig.Validate to find.
 func (f *NodeFlags) Apply(c *servicetable.NodeConfig) error {
 	given := f.set.Changed
-	if given("masquerade-bit") {
-		if f.masqueradeBit > 31 {
-			return fmt.Errorf("--masquerade-bit %d: packet marks have bits 0 to 31", f.masqueradeBit)
+	if given("masquerade-bit") && f.masqueradeBit > 31 {
+		return fmt.Errorf("--masquerade-bit %d: packet marks have bits 0 to 31", f.masqueradeBit)
+	}
+	for name, set := range map[string]func(){
+		"masquerade-bit":            func() { c.MasqueradeMark = 1 << f.masqueradeBit },
+		"zone":                      func() { c.Zone = f.zone },
+		"localhost-nodeports":       func() { c.LocalhostNodePorts = f.localhost },
+		"masquerade-all":            func() { c.MasqueradeAll = f.masqueradeAll },
+		"masquerade-hairpin":        func() { c.NoHairpinMasquerade = !f.masqueradeHairpin },
+		"detect-local-mode":         func() { c.Mode = servicetable.DetectLocalMode(f.mode) },
+		"pod-bridge-interface":      func() { c.Bridge = f.bridge },
+		"pod-interface-name-prefix": func() { c.InterfacePrefix = f.interfacePrefix },
+	} {
+		if given(name) {
+			set()
 		}
-		c.MasqueradeMark = 1 << f.masqueradeBit
-	}
-	if given("zone") {
-		c.Zone = f.zone
-	}
-	if given("localhost-nodeports") {
-		c.LocalhostNodePorts = f.localhost
-	}
-	if given("masquerade-all") {
-		c.MasqueradeAll = f.masqueradeAll
-	}
-	if given("masquerade-hairpin") {
-		c.NoHairpinMasquerade = !f.masqueradeHairpin
 	}
 	if given("node-ip") {
 		c.IPs = nil
@@ -93,7 +92,7 @@ func (f *NodeFlags) Apply(c *servicetable.NodeConfig) error {
 			return err
 		}
 	}
-	return errors.Join(f.applyGates(c), f.applyMode(c), f.applyNodePorts(c))
+	return errors.Join(f.applyGates(c), checkMode(c), f.applyNodePorts(c))
 }
 
 func (f *NodeFlags) applyGates(c *servicetable.NodeConfig) error {
@@ -108,31 +107,16 @@ func (f *NodeFlags) applyGates(c *servicetable.NodeConfig) error {
 	return nil
 }
 
-func (f *NodeFlags) applyMode(c *servicetable.NodeConfig) error {
-	if f.set.Changed("detect-local-mode") {
-		c.Mode = servicetable.DetectLocalMode(f.mode)
+func checkMode(c *servicetable.NodeConfig) error {
+	switch {
+	case c.Mode == servicetable.BridgeInterface && c.Bridge == "":
+		return fmt.Errorf("--detect-local-mode %s needs --pod-bridge-interface", c.Mode)
+	case c.Mode == servicetable.InterfaceNamePrefix && c.InterfacePrefix == "":
+		return fmt.Errorf("--detect-local-mode %s needs --pod-interface-name-prefix", c.Mode)
+	case c.Mode != "" && !c.Mode.Known():
+		return fmt.Errorf("--detect-local-mode %q: want %s", c.Mode, servicetable.DetectLocalModes)
 	}
-	if f.set.Changed("pod-bridge-interface") {
-		c.Bridge = f.bridge
-	}
-	if f.set.Changed("pod-interface-name-prefix") {
-		c.InterfacePrefix = f.interfacePrefix
-	}
-	switch c.Mode {
-	case "", servicetable.ClusterCIDR, servicetable.NodeCIDR:
-		return nil
-	case servicetable.BridgeInterface:
-		if c.Bridge == "" {
-			return fmt.Errorf("--detect-local-mode %s needs --pod-bridge-interface", c.Mode)
-		}
-		return nil
-	case servicetable.InterfaceNamePrefix:
-		if c.InterfacePrefix == "" {
-			return fmt.Errorf("--detect-local-mode %s needs --pod-interface-name-prefix", c.Mode)
-		}
-		return nil
-	}
-	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", c.Mode, servicetable.ClusterCIDR, servicetable.NodeCIDR, servicetable.BridgeInterface, servicetable.InterfaceNamePrefix)
+	return nil
 }
 
 func (f *NodeFlags) applyNodePorts(c *servicetable.NodeConfig) error {
