@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -19,14 +18,12 @@ type builder struct {
 	config   NodeConfig
 	services map[decision.ServiceName]*serviceState
 	// owned are the slices that belong to a Service.
-	owned map[types.NamespacedName]*EndpointSlice
-	nodes map[string]*corev1.Node
-	at    location
-	// spellings are warnings about addresses of Nodes and Pods, by the object.
-	spellings map[string]string
-	weighing  map[string]string // about weights of Pods, likewise
-	source    []string          // warnings of the source of objects
-	weights   weights
+	owned   map[types.NamespacedName]*EndpointSlice
+	nodes   map[string]*corev1.Node
+	at      location
+	about   map[string][]string // warnings about Nodes and Pods, by the object
+	source  []string            // warnings of the source of objects
+	weights weights
 	// balance is the algorithm of Services for which it was set by hand.
 	balance map[decision.ServiceName]string
 	// stale are the Services to be made again.
@@ -51,13 +48,14 @@ func (c *NodeConfig) location(zone string) location {
 
 func newBuilder(config NodeConfig) *builder {
 	return &builder{
-		config:    config,
-		services:  make(map[decision.ServiceName]*serviceState),
-		owned:     make(map[types.NamespacedName]*EndpointSlice),
-		nodes:     make(map[string]*corev1.Node),
-		spellings: make(map[string]string),
-		at:        config.location(config.Zone),
-		stale:     make(map[decision.ServiceName]bool),
+		config:   config,
+		services: make(map[decision.ServiceName]*serviceState),
+		owned:    make(map[types.NamespacedName]*EndpointSlice),
+		nodes:    make(map[string]*corev1.Node),
+		about:    make(map[string][]string),
+		weights:  make(weights),
+		at:       config.location(config.Zone),
+		stale:    make(map[decision.ServiceName]bool),
 	}
 }
 
@@ -65,8 +63,7 @@ func newBuilder(config NodeConfig) *builder {
 func (b *builder) apply(u Update) {
 	if u.All {
 		b.complete(&u)
-		clear(b.spellings)
-		clear(b.weighing)
+		clear(b.about)
 		b.source = u.Warnings
 	}
 	for name, object := range u.Services {
@@ -81,22 +78,18 @@ func (b *builder) apply(u Update) {
 	for name, object := range u.Nodes {
 		if object == nil {
 			delete(b.nodes, name)
-			delete(b.spellings, "node "+name)
+			delete(b.about, "node "+name)
 		} else {
 			b.nodes[name] = object
-			b.warnSpelling("node "+name, nodeSpellings(object))
+			b.warn("node "+name, nodeSpellings(object).Warning("node "+name))
 		}
 	}
 	for name, object := range u.Pods {
 		about := "pod " + name.String()
-		delete(b.weighing, about)
 		if object == nil {
-			delete(b.spellings, about)
-			continue
-		}
-		b.warnSpelling(about, podSpellings(object))
-		if w := weightWarning(about, object.Annotations); w != "" {
-			set(&b.weighing, about, w)
+			delete(b.about, about)
+		} else {
+			b.warn(about, podSpellings(object).Warning(about), weightWarning(about, object.Annotations))
 		}
 	}
 	b.weigh(&u)
@@ -108,12 +101,13 @@ func (b *builder) apply(u Update) {
 	}
 }
 
-// warnSpelling keeps what there is to warn of in the addresses of a Node or Pod.
-func (b *builder) warnSpelling(object string, r kubeaddr.Respelled) {
-	if w := r.Warning(object); w != "" {
-		b.spellings[object] = w
+// warn keeps the warnings about a Node or Pod; empty ones are none.
+func (b *builder) warn(object string, warnings ...string) {
+	warnings = slices.DeleteFunc(warnings, func(w string) bool { return w == "" })
+	if len(warnings) > 0 {
+		b.about[object] = warnings
 	} else {
-		delete(b.spellings, object)
+		delete(b.about, object)
 	}
 }
 

@@ -156,19 +156,25 @@ func (c *Controller) Run(ctx context.Context) error {
 			<-ends // what it fails with while being stopped is of no interest
 		}
 	}()
-	start := func(what string, run func() error) {
-		running++
-		go func() { ends <- end{what, run()} }()
+	input := func(take func()) { // unless the controller is stopping
+		select {
+		case inputs <- take:
+		case <-ctx.Done():
+		}
 	}
-	start("objects", func() error {
+	start := func(what string, gave *bool, run func() error) {
+		running++
+		go func() { ends <- end{what, gave, run()} }()
+	}
+	start("objects", &c.loaded, func() error {
 		return c.config.Objects.Run(ctx, func(u Update) {
 			received := c.now()
-			send(ctx, inputs, func() { c.load(u, received) })
+			input(func() { c.load(u, received) })
 		})
 	})
-	start("addresses", func() error {
+	start("addresses", &c.located, func() error {
 		return c.config.Addresses(ctx, func(a []netip.Addr) {
-			send(ctx, inputs, func() {
+			input(func() {
 				c.addresses, c.located = a, true
 				c.config.Progress.Queued(0, 0)
 			})
@@ -206,8 +212,13 @@ func (c *Controller) Run(ctx context.Context) error {
 			sync()
 		case e := <-ends:
 			running--
-			if err := c.ended(e); err != nil && ctx.Err() == nil {
-				return err
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case e.err != nil:
+				return fmt.Errorf("source of %s: %w", e.what, e.err)
+			case !*e.gave:
+				return fmt.Errorf("source of %s: ended without data", e.what)
 			}
 		}
 	}
@@ -216,83 +227,59 @@ func (c *Controller) Run(ctx context.Context) error {
 // Owners returns the owners of addresses, as far as the objects contain them.
 func (c *Controller) Owners() *Owners { return c.owners }
 
-// send hands over a value unless the controller is stopping.
-func send[T any](ctx context.Context, to chan<- T, value T) {
-	select {
-	case to <- value:
-	case <-ctx.Done():
-	}
-}
-
 // end is the end of a source.
 type end struct {
 	what string
+	gave *bool // something: then nothing more is needed
 	err  error
-}
-
-// ended evaluates the end of a source: without an error it is all right if the
-// source has given something, for then nothing more is needed.
-func (c *Controller) ended(e end) error {
-	gave := map[string]bool{"objects": c.loaded, "addresses": c.located}
-	switch {
-	case e.err != nil:
-		return fmt.Errorf("source of %s: %w", e.what, e.err)
-	case !gave[e.what]:
-		return fmt.Errorf("source of %s: ended without data", e.what)
-	}
-	return nil
 }
 
 // load takes what the source of objects published.
 func (c *Controller) load(u Update, received time.Time) {
 	c.loaded = true
-	c.note(u)
-	c.pending.noteOrigins(c.builder, u, received)
+	c.note(u, received)
 	c.owners.update(u)
 	c.builder.apply(u)
 }
 
-// note records an update for the next Sync.
-func (c *Controller) note(u Update) {
+// note records an update for the next Sync, before the builder takes it over.
+func (c *Controller) note(u Update, received time.Time) {
 	p := &c.pending
 	p.Services += len(u.Services)
 	p.EndpointSlices += len(u.EndpointSlices)
-	for _, s := range u.EndpointSlices {
-		if s != nil && s.family != 0 && s.triggered().After(c.started) {
-			set(&p.Triggers, s.family, append(p.Triggers[s.family], s.triggered()))
-		}
-	}
-	c.config.Progress.Queued(len(u.Services), len(u.EndpointSlices))
-}
-
-// noteOrigins records which Services an update is about. It precedes the builder's own turn.
-func (s *Sync) noteOrigins(b *builder, u Update, received time.Time) {
-	note := func(k decision.ServiceName, triggered time.Time) {
-		o, known := s.Origins[k]
+	origin := func(k decision.ServiceName, triggered time.Time) {
+		o, known := p.Origins[k]
 		if !known {
 			o.Received = received
 		}
 		if o.Triggered.IsZero() || !triggered.IsZero() && triggered.Before(o.Triggered) {
 			o.Triggered = triggered
 		}
-		set(&s.Origins, k, o)
+		set(&p.Origins, k, o)
 	}
 	for name := range u.Services {
-		note(decision.ServiceName(name), time.Time{})
+		origin(decision.ServiceName(name), time.Time{})
 	}
 	for name, slice := range u.EndpointSlices {
-		before := b.owned[name]
+		before := c.builder.owned[name]
 		if before != nil {
-			note(before.owner(), time.Time{})
+			origin(before.owner(), time.Time{})
 		}
-		if slice != nil && slice.service != "" {
-			triggered := slice.triggered()
-			if before != nil && before.trigger == slice.trigger {
-				triggered = time.Time{}
-			}
-			note(slice.owner(), triggered)
+		if slice == nil {
+			continue
+		}
+		triggered := slice.triggered()
+		if slice.family != 0 && triggered.After(c.started) {
+			set(&p.Triggers, slice.family, append(p.Triggers[slice.family], triggered))
+		}
+		if before != nil && before.trigger == slice.trigger {
+			triggered = time.Time{}
+		}
+		if slice.service != "" {
+			origin(slice.owner(), triggered)
 		}
 	}
+	c.config.Progress.Queued(len(u.Services), len(u.EndpointSlices))
 }
 
 // rebuild publishes a table if it differs from the last, and reports whether all inputs are there.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -201,7 +202,7 @@ func TestEndpointsAreLocalByTheExactNameOfTheNode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sp := entry("10.96.0.20")
 			setEndpoints(sp, compact(v4(80, tt.e)), nil, location{node: tt.node})
-			if got := sp.Endpoints[0]; got.Local != tt.want || got.NodeName != valueOf(tt.e.NodeName) {
+			if got := sp.Endpoints[0]; got.Local != tt.want || got.NodeName != ptr.Deref(tt.e.NodeName, "") {
 				t.Errorf("local %t, node %q", got.Local, got.NodeName)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -103,7 +104,7 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 				}
 				c.hints[len(c.endpoints)] = h
 			}
-			c.endpoints = append(c.endpoints, sliceEndpoint{a.As16(), unique.Make(valueOf(e.NodeName)), podOf(e, s.Namespace), conditionsOf(e.Conditions)})
+			c.endpoints = append(c.endpoints, sliceEndpoint{a.As16(), unique.Make(ptr.Deref(e.NodeName, "")), podOf(e, s.Namespace), conditionsOf(e.Conditions)})
 		}
 	}
 	return c
@@ -138,11 +139,8 @@ func (s *EndpointSlice) Object() *discoveryv1.EndpointSlice {
 	if s.weight != defaultWeight {
 		set(&o.Annotations, AnnotationWeight, strconv.Itoa(int(s.weight)))
 	}
-	switch s.family {
-	case decision.IPv4:
-		o.AddressType = discoveryv1.AddressTypeIPv4
-	case decision.IPv6:
-		o.AddressType = discoveryv1.AddressTypeIPv6
+	if s.family != 0 {
+		o.AddressType = discoveryv1.AddressType(s.family.String())
 	}
 	for _, p := range s.ports {
 		o.Ports = append(o.Ports, discoveryv1.EndpointPort{
@@ -193,17 +191,11 @@ func familyOf(t discoveryv1.AddressType) decision.Family {
 }
 
 func newSlicePort(p *discoveryv1.EndpointPort) (slicePort, bool) {
-	protocol := decision.TCP
-	if p.Protocol != nil {
-		var err error
-		if protocol, err = decision.ParseProtocol(string(*p.Protocol)); err != nil {
-			return slicePort{}, false
-		}
-	}
-	if p.Port == nil || *p.Port < 1 || *p.Port > 65535 {
+	protocol, err := decision.ParseProtocol(string(ptr.Deref(p.Protocol, corev1.ProtocolTCP)))
+	if err != nil || p.Port == nil || *p.Port < 1 || *p.Port > 65535 {
 		return slicePort{}, false
 	}
-	return slicePort{unique.Make(valueOf(p.Name)).Value(), protocol, uint16(*p.Port)}, true
+	return slicePort{unique.Make(ptr.Deref(p.Name, "")).Value(), protocol, uint16(*p.Port)}, true
 }
 
 // addressOf returns the address of an endpoint. Others than the first have never
@@ -242,11 +234,4 @@ func newSliceHints(of *discoveryv1.EndpointHints) (h sliceHints) {
 		h.nodes = append(h.nodes, n.Name)
 	}
 	return h
-}
-
-func valueOf(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

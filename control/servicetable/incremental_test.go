@@ -111,9 +111,8 @@ func TestStepsLeadWhereOneLeapDoes(t *testing.T) {
 					r.update(w.change())
 				}
 				got := r.tables[len(r.tables)-1]
-				services, _ := Build(w.objects(), config)
-				objects := w.objects()
-				want := decision.NewTable(got.Generation(), got.Built(), config.node(nodeObject(objects.Nodes, "a"), addrs("172.20.0.2")), services)
+				services, _, object := build(w.objects(), config)
+				want := decision.NewTable(got.Generation(), got.Built(), config.node(object, addrs("172.20.0.2")), services)
 				if !sameTables(got, want) {
 					t.Fatalf("seed %d: got %+v, want %+v", seed, describe(got.Services()), describe(want.Services()))
 				}

@@ -237,16 +237,6 @@ func PodCIDRs(object *corev1.Node) []netip.Prefix {
 	return prefixes
 }
 
-// nodeObject finds the Node object of the name; nil if there is none.
-func nodeObject(nodes []*corev1.Node, name string) *corev1.Node {
-	for _, n := range nodes {
-		if n.Name == name {
-			return n
-		}
-	}
-	return nil
-}
-
 // localAddresses returns the addresses in the form the table has them: plain,
 // sorted, each once, and without loopback ones, on which there are no node ports.
 func localAddresses(addresses []netip.Addr) []netip.Addr {

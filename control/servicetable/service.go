@@ -6,6 +6,7 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -21,18 +22,8 @@ const (
 	labelHeadless = corev1.IsHeadlessService
 )
 
-// ignored reports whether a Service has nothing in the table by intention.
-func ignored(svc *corev1.Service) bool {
-	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		return true
-	}
-	_, other := svc.Labels[labelProxyName]
-	return other
-}
-
-// Unserved returns why a Service has no service ports in the table, and what to do. It is empty for
-// a Service that has some.
-func Unserved(svc *corev1.Service) string {
+// ignored returns why a Service has nothing in the table by intention; empty: it is to have something.
+func ignored(svc *corev1.Service) string {
 	_, other := svc.Labels[labelProxyName]
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
@@ -41,10 +32,18 @@ func Unserved(svc *corev1.Service) string {
 		return "headless (clusterIP: None): DNS resolves it to the addresses of its pods, without a service proxy; use one of its pods, pod/" + svc.Namespace + "/NAME:PORT"
 	case other:
 		return fmt.Sprintf("its label %s assigns it to another proxy", labelProxyName)
-	case len(clusterIPs(svc)) == 0:
-		return "no clusterIP: no API server assigned one; set spec.clusterIP"
 	}
 	return ""
+}
+
+// Unserved returns why a Service has no service ports in the table, and what to do. It is empty for
+// a Service that has some.
+func Unserved(svc *corev1.Service) string {
+	why := ignored(svc)
+	if why == "" && len(clusterIPs(svc)) == 0 {
+		why = "no clusterIP: no API server assigned one; set spec.clusterIP"
+	}
+	return why
 }
 
 // hasNodePorts reports whether the type of the Service gives it node ports.
@@ -77,7 +76,7 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 // depends on its arguments only: the slices are those labelled with the Service's
 // name, in the order of their names. It does not change or keep them.
 func servicePorts(svc *corev1.Service, from []*EndpointSlice, of weights, at location) []*decision.ServicePort {
-	if ignored(svc) {
+	if ignored(svc) != "" {
 		return nil
 	}
 	var ports []*decision.ServicePort
@@ -125,7 +124,7 @@ func servicePorts(svc *corev1.Service, from []*EndpointSlice, of weights, at loc
 // policies returns the traffic policies of a Service. The external one has a meaning
 // only where there is external traffic (apis/core ExternalPolicyLocal).
 func policies(svc *corev1.Service) (internal, external decision.Policy) {
-	if p := svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
+	if ptr.Deref(svc.Spec.InternalTrafficPolicy, "") == corev1.ServiceInternalTrafficPolicyLocal {
 		internal = decision.Local
 	}
 	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && (hasNodePorts(svc) || len(svc.Spec.ExternalIPs) > 0) {
@@ -150,7 +149,7 @@ func affinitySeconds(svc *corev1.Service) uint32 {
 func loadBalancerIPs(svc *corev1.Service) []string {
 	var ips []string
 	for _, in := range svc.Status.LoadBalancer.Ingress {
-		if in.IP != "" && (in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP) {
+		if in.IP != "" && ptr.Deref(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
 			ips = append(ips, in.IP)
 		}
 	}

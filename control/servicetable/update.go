@@ -2,11 +2,12 @@ package servicetable
 
 import (
 	"context"
+	"fmt"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // Update contains changed objects. They are read-only.
@@ -30,27 +31,48 @@ type Source interface {
 	Run(ctx context.Context, publish func(Update)) error
 }
 
-// fullUpdate is the update to the objects.
-func fullUpdate(o *kube.Objects) Update {
-	u := Update{
-		All:            true,
-		Warnings:       o.Warnings,
-		Services:       make(map[types.NamespacedName]*Service, len(o.Services)),
-		EndpointSlices: make(map[types.NamespacedName]*EndpointSlice, len(o.EndpointSlices)),
-		Nodes:          make(map[string]*corev1.Node, len(o.Nodes)),
-		Pods:           make(map[types.NamespacedName]*corev1.Pod, len(o.Pods)),
+// Meta is what an object needs for client-go's caches, in a fifth of the memory of a [metav1.ObjectMeta].
+type Meta struct{ Namespace, Name, ResourceVersion string }
+
+func metaOf(m *metav1.ObjectMeta) Meta {
+	return Meta{unique.Make(m.Namespace).Value(), m.Name, m.ResourceVersion}
+}
+
+// GetObjectMeta makes it a [metav1.ObjectMetaAccessor].
+func (m *Meta) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, ResourceVersion: m.ResourceVersion}
+}
+
+// ObjectName is the key of the object in an [Update].
+func (m *Meta) ObjectName() types.NamespacedName {
+	return types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
+}
+
+// Service is a Kubernetes Service as it is kept: encoded, in a quarter of the memory. It is decoded when its service
+// ports are made. It is immutable.
+type Service struct {
+	Meta
+	encoded []byte // without what Meta has
+}
+
+// NewService keeps a Service.
+func NewService(s *corev1.Service) *Service {
+	c := *s
+	c.Namespace, c.Name, c.ResourceVersion = "", "", ""
+	encoded, err := c.Marshal()
+	if err != nil {
+		panic(fmt.Sprintf("service %s/%s: %v", s.Namespace, s.Name, err)) // every Service can be encoded
 	}
-	for _, s := range o.Services {
-		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = NewService(s)
+	return &Service{metaOf(&s.ObjectMeta), encoded}
+}
+
+// Object is the Service.
+func (s *Service) Object() *corev1.Service {
+	o := new(corev1.Service)
+	if err := o.Unmarshal(s.encoded); err != nil {
+		panic(fmt.Sprintf("service %s/%s: %v", s.Namespace, s.Name, err)) // NewService has encoded it
 	}
-	for _, s := range o.EndpointSlices {
-		u.EndpointSlices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = NewEndpointSlice(s)
-	}
-	for _, n := range o.Nodes {
-		u.Nodes[n.Name] = n
-	}
-	for _, p := range o.Pods {
-		u.Pods[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p
-	}
-	return u
+	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+	o.Namespace, o.Name, o.ResourceVersion = s.Namespace, s.Name, s.ResourceVersion
+	return o
 }

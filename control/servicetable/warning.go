@@ -23,7 +23,7 @@ func (w Warning) String() string { return w.Text }
 // serviceWarnings reports fields that an API server would have allocated and a file lacks, and
 // fields without effect.
 func serviceWarnings(svc *corev1.Service) []string {
-	if ignored(svc) {
+	if ignored(svc) != "" {
 		return nil
 	}
 	key := decision.ServiceName{Namespace: svc.Namespace, Name: svc.Name}
@@ -80,10 +80,8 @@ func (b *builder) nodeWarnings() []string {
 		warnings = append(warnings, fmt.Sprintf("--nodeport-addresses primary: the addresses of node %q are not known: node ports are open on all addresses", node.Name))
 	}
 	warnings = append(warnings, b.source...)
-	for _, about := range []map[string]string{b.spellings, b.weighing} {
-		for _, object := range slices.Sorted(maps.Keys(about)) {
-			warnings = append(warnings, about[object])
-		}
+	for _, object := range slices.Sorted(maps.Keys(b.about)) {
+		warnings = append(warnings, b.about[object]...)
 	}
 	return warnings
 }
