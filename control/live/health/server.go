@@ -57,7 +57,7 @@ type HTTPServer struct {
 	// error is logged, and Run retries after RebindInterval (kube-proxy:
 	// bindAddressHardFail).
 	HardFail bool
-	// Connections is the quota of connections; nil: [Connections].
+	// Connections is the quota of connections; see [Connections].
 	Connections *limit.Quota
 	Log         *slog.Logger
 }
@@ -93,12 +93,8 @@ func (s *HTTPServer) serveOnce(ctx context.Context) error {
 // Serve is [HTTPServer.Run] on a listener, which it closes; it ends when that fails.
 func (s *HTTPServer) Serve(ctx context.Context, l net.Listener) error {
 	server := newHTTPServer(s.Handler, s.Log)
-	quota := s.Connections
-	if quota == nil {
-		quota = new(limit.Set).Connections(s.Name, Connections)
-	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(limit.Listen(l, quota, limit.Text)) }()
+	go func() { ended <- server.Serve(limit.Listen(l, s.Connections, limit.Text)) }()
 	select {
 	case err := <-ended:
 		return errors.Join(fmt.Errorf("%s: %w", s.Name, err), server.Close())

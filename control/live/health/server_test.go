@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/live/limit"
 )
 
 // logBuffer collects a log and signals when there is some.
@@ -44,7 +46,7 @@ func TestRequestsEndBeforeTheServer(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		s := &HTTPServer{Name: "health", Log: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := &HTTPServer{Name: "health", Connections: quota(), Log: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			cancel()
 			time.Sleep(shutdownGrace / 2)
 			fmt.Fprint(w, "hello")
@@ -72,7 +74,7 @@ func TestSlowRequestIsCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &HTTPServer{Name: "health", Log: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		s := &HTTPServer{Name: "health", Connections: quota(), Log: slog.New(slog.DiscardHandler), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			cancel()
 			<-r.Context().Done()
 		})}
@@ -101,7 +103,7 @@ func TestAddressThatIsTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	log := &logBuffer{written: make(chan struct{}, 1)}
-	s := &HTTPServer{Name: "metrics", Address: taken.Addr().String(), HardFail: true, Log: slog.New(slog.NewTextHandler(log, nil))}
+	s := &HTTPServer{Name: "metrics", Address: taken.Addr().String(), HardFail: true, Connections: quota(), Log: slog.New(slog.NewTextHandler(log, nil))}
 	if err := s.Run(t.Context()); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "metrics") {
 		t.Errorf("hard failure: %v", err)
 	}
@@ -125,3 +127,5 @@ func TestAddressThatIsTaken(t *testing.T) {
 		t.Errorf("logged %s", line)
 	}
 }
+
+func quota() *limit.Quota { return new(limit.Set).Connections("health", Connections) }

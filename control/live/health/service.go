@@ -1,13 +1,17 @@
 package health
 
 import (
+	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -26,18 +30,15 @@ type Service struct {
 	LocalEndpoints map[decision.Family]int
 }
 
-// ServiceServerConfig configures a ServiceServer. All fields but Addresses and Connections must be set.
+// ServiceServerConfig configures a ServiceServer. All fields must be set.
 type ServiceServerConfig struct {
-	// Addresses are where the ports are open at first; see [ServiceServer.SetAddresses].
-	Addresses []netip.Addr
 	// Healthy reports whether the proxy is; see [Proxy.Healthy].
 	Healthy func() bool
 	// Report is called when a port cannot be bound: once, however often it is retried,
 	// and with a nil error when it could be bound after all. Calls do not overlap. It
 	// must neither block nor call the ServiceServer.
 	Report func(service types.NamespacedName, address netip.AddrPort, err error)
-	// Connections bounds how many there are at a time, of all ports together; nil: as many as
-	// [CheckConnections].
+	// Connections bounds how many there are at a time, of all ports together; see [CheckConnections].
 	Connections *limit.Quota
 	Log         *slog.Logger
 }
@@ -55,13 +56,6 @@ type ServiceServer struct {
 	closed    bool
 	addresses []netip.Addr // sorted, each once
 	services  map[types.NamespacedName]*service
-	failing   map[place]struct{} // where a binding is nil
-}
-
-// place is an address that a service is to be served on.
-type place struct {
-	service types.NamespacedName
-	address netip.Addr
 }
 
 // service is a Service that has a port.
@@ -78,19 +72,13 @@ type binding struct {
 	server   *http.Server
 }
 
-// NewServiceServer returns a ServiceServer without services. It has to be closed.
+// NewServiceServer returns a ServiceServer without services and addresses. It has to be closed.
 func NewServiceServer(config ServiceServerConfig) *ServiceServer {
 	return newServiceServer(config, net.Listen)
 }
 
 func newServiceServer(config ServiceServerConfig, listen func(network, address string) (net.Listener, error)) *ServiceServer {
-	if config.Connections == nil {
-		config.Connections = new(limit.Set).Connections("health check node ports", CheckConnections)
-	}
-	s := &ServiceServer{
-		config: config, listen: listen, done: make(chan struct{}), addresses: normal(config.Addresses),
-		services: make(map[types.NamespacedName]*service), failing: make(map[place]struct{}),
-	}
+	s := &ServiceServer{config: config, listen: listen, done: make(chan struct{}), services: make(map[types.NamespacedName]*service)}
 	s.running.Go(s.retry)
 	return s
 }
@@ -182,8 +170,12 @@ func (s *ServiceServer) retry() {
 			return
 		case <-tick.C:
 			s.mu.Lock()
-			if !s.closed {
-				s.openFailing()
+			for _, c := range s.services {
+				for a, b := range c.bound {
+					if b == nil && !s.closed {
+						s.open(c, a)
+					}
+				}
 			}
 			s.mu.Unlock()
 		}
@@ -192,15 +184,117 @@ func (s *ServiceServer) retry() {
 
 // setLocal takes the numbers of endpoints over, and with them the families.
 func (c *service) setLocal(endpoints map[decision.Family]int) {
-	for f := range c.local {
-		if _, ok := endpoints[f]; !ok {
-			delete(c.local, f)
-		}
-	}
+	maps.DeleteFunc(c.local, func(f decision.Family, _ *atomic.Int64) bool {
+		_, ok := endpoints[f]
+		return !ok
+	})
 	for f, n := range endpoints {
 		if c.local[f] == nil {
 			c.local[f] = new(atomic.Int64)
 		}
 		c.local[f].Store(int64(n))
 	}
+}
+
+// The following methods of ServiceServer are called with mu held, those of the
+// goroutines they start aside.
+
+// closeExtra closes the service's port where it is not to be open: on addresses that
+// are not in the list, or of a family that is not the service's.
+func (s *ServiceServer) closeExtra(c *service, addresses []netip.Addr) {
+	for a, b := range c.bound {
+		if c.local[decision.FamilyOf(a)] != nil && slices.Contains(addresses, a) {
+			continue
+		}
+		delete(c.bound, a)
+		if b != nil {
+			b.close()
+		}
+	}
+}
+
+// close frees the port. The listener goes by itself: until Serve was called, the
+// server does not know it.
+func (b *binding) close() {
+	_ = b.listener.Close()
+	_ = b.server.Close()
+}
+
+// openMissing opens the service's port where it is to be open and is not.
+func (s *ServiceServer) openMissing(c *service) {
+	for _, a := range s.addresses {
+		if _, tried := c.bound[a]; !tried && c.local[decision.FamilyOf(a)] != nil {
+			s.open(c, a)
+		}
+	}
+}
+
+// open binds the service's port on the address and serves it.
+func (s *ServiceServer) open(c *service, a netip.Addr) {
+	address := netip.AddrPortFrom(a, c.port)
+	network := "tcp4"
+	if a.Is6() {
+		network = "tcp6"
+	}
+	l, err := s.listen(network, address.String())
+	if errors.Is(err, syscall.EAFNOSUPPORT) && a.IsUnspecified() {
+		return // all addresses of a family that the node does not have
+	}
+	if err != nil {
+		s.fail(c, address, err)
+		return
+	}
+	if c.failed(a) {
+		s.config.Report(c.name, address, nil)
+	}
+	b := &binding{l, newHTTPServer(s.handler(c.name, c.local[decision.FamilyOf(a)]), s.config.Log)}
+	c.bound[a] = b
+	s.running.Go(func() {
+		err := b.server.Serve(limit.Listen(l, s.config.Connections, limit.Text))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.bound[a] == b { // it was not closed by us
+			b.close()
+			s.fail(c, address, err)
+		}
+	})
+}
+
+// failed reports whether the port could not be bound on the address.
+func (c *service) failed(a netip.Addr) bool {
+	b, tried := c.bound[a]
+	return tried && b == nil
+}
+
+// fail notes and reports what could not be bound.
+func (s *ServiceServer) fail(c *service, address netip.AddrPort, err error) {
+	if !c.failed(address.Addr()) {
+		c.bound[address.Addr()] = nil
+		s.config.Report(c.name, address, err)
+	}
+}
+
+// serviceAnswer is the body of a health check (kube-proxy: hcHandler).
+type serviceAnswer struct {
+	Service struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"service"`
+	LocalEndpoints      int64 `json:"localEndpoints"`
+	ServiceProxyHealthy bool  `json:"serviceProxyHealthy"`
+}
+
+// handler answers on any path: 200 if there are endpoints here and the proxy works, else
+// 503.
+func (s *ServiceServer) handler(name types.NamespacedName, endpoints *atomic.Int64) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		a := serviceAnswer{LocalEndpoints: endpoints.Load(), ServiceProxyHealthy: s.config.Healthy()}
+		a.Service.Namespace, a.Service.Name = name.Namespace, name.Name
+		code := http.StatusServiceUnavailable
+		if a.LocalEndpoints != 0 && a.ServiceProxyHealthy {
+			code = http.StatusOK
+		}
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(a.LocalEndpoints, 10))
+		writeJSON(w, code, &a, "\t")
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nfqproxy/nfqproxy/control/live/limit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -53,8 +54,8 @@ func withServer(t *testing.T, on []netip.Addr, test func(*testing.T, *fixture)) 
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{network: newNetwork()}
 		f.ServiceServer = newServiceServer(ServiceServerConfig{
-			Addresses: on,
-			Healthy:   func() bool { return !f.unhealthy.Load() },
+			Healthy:     func() bool { return !f.unhealthy.Load() },
+			Connections: new(limit.Set).Connections("health check node ports", CheckConnections),
 			Report: func(s types.NamespacedName, a netip.AddrPort, err error) {
 				what := "ok"
 				if errors.Is(err, syscall.EADDRINUSE) {
@@ -68,6 +69,7 @@ func withServer(t *testing.T, on []netip.Addr, test func(*testing.T, *fixture)) 
 			},
 			Log: slog.New(slog.DiscardHandler),
 		}, f.network.listen)
+		f.SetAddresses(on)
 		test(t, f)
 		f.ServiceServer.Close()
 		if n := f.network.len(); n != 0 {
@@ -303,8 +305,8 @@ func TestRealPorts(t *testing.T) {
 	port := netip.MustParseAddrPort(taken.Addr().String()).Port()
 	var reports atomic.Int32
 	s := NewServiceServer(ServiceServerConfig{
-		Addresses: addresses("127.0.0.1", "127.0.0.2"),
-		Healthy:   func() bool { return true },
+		Healthy:     func() bool { return true },
+		Connections: new(limit.Set).Connections("health check node ports", CheckConnections),
 		Report: func(name types.NamespacedName, a netip.AddrPort, err error) {
 			if name != web || a != netip.AddrPortFrom(addresses("127.0.0.1")[0], port) || !errors.Is(err, syscall.EADDRINUSE) {
 				t.Errorf("reported %s %s: %v", name, a, err)
@@ -313,6 +315,7 @@ func TestRealPorts(t *testing.T) {
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
+	s.SetAddresses(addresses("127.0.0.1", "127.0.0.2"))
 	defer s.Close()
 	s.Update(changes{web: v4(port, 7)})
 	if n := reports.Load(); n != 1 {
