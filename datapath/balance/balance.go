@@ -28,21 +28,22 @@ type Balancer struct {
 	views      sync.Map // *decision.ServicePort to *view
 
 	mu    sync.Mutex // guards ports; not needed to pick
-	ports map[portKey]*port
+	ports map[Key]*port
 	table *decision.Table // that was followed last
 	// gone are service ports that were removed by that table: flows of the table before may still be
 	// in work.
-	gone []portKey
+	gone []Key
 }
 
-// portKey names a service port in all tables.
-type portKey struct {
-	name     decision.ServicePortName
-	protocol decision.Protocol
-	family   decision.Family
+// Key names a service port in all tables.
+type Key struct {
+	Service  decision.ServicePortName
+	Protocol decision.Protocol
+	Family   decision.Family
 }
 
-func keyOf(s *decision.ServicePort) portKey { return portKey{s.Name, s.Protocol, s.Family} }
+// KeyOf is the key of a service port.
+func KeyOf(s *decision.ServicePort) Key { return Key{s.Name, s.Protocol, s.Family} }
 
 // port is the state of a service port, which outlives tables.
 type port struct {
@@ -67,7 +68,7 @@ type view struct {
 // New returns a Balancer for the algorithms. now returns nanoseconds since any fixed time, and never
 // goes back; it may be a simulation's.
 func New(algorithms *Registry, now func() int64) *Balancer {
-	return &Balancer{algorithms: algorithms, now: now, ports: make(map[portKey]*port)}
+	return &Balancer{algorithms: algorithms, now: now, ports: make(map[Key]*port)}
 }
 
 // NewFixed returns a Balancer that selects by one algorithm for all service ports, whatever theirs is.
@@ -152,7 +153,7 @@ func (b *Balancer) view(s *decision.ServicePort) *view {
 		return v.(*view)
 	}
 	b.mu.Lock()
-	k := keyOf(s)
+	k := KeyOf(s)
 	p := b.ports[k]
 	if p == nil {
 		p = &port{endpoints: make(map[netip.AddrPort]*Endpoint)}
@@ -251,14 +252,14 @@ func (b *Balancer) Follow(t *decision.Table) {
 		return
 	}
 	for _, k := range gone {
-		if !b.has(t.Service(k.name.Service()), k) {
+		if !b.has(t.Service(k.Service.Service()), k) {
 			b.remove(k)
 		}
 	}
 	t.ChangedServices(before, func(_ decision.ServiceName, was, is []*decision.ServicePort) {
 		for _, s := range is {
 			b.mu.Lock()
-			p := b.ports[keyOf(s)]
+			p := b.ports[KeyOf(s)]
 			b.mu.Unlock()
 			if p != nil && b.serves(s) {
 				p.mu.Lock()
@@ -268,7 +269,7 @@ func (b *Balancer) Follow(t *decision.Table) {
 			}
 		}
 		for _, s := range was {
-			if k := keyOf(s); !b.has(is, k) {
+			if k := KeyOf(s); !b.has(is, k) {
 				b.mu.Lock()
 				b.gone = append(b.gone, k)
 				b.mu.Unlock()
@@ -278,12 +279,12 @@ func (b *Balancer) Follow(t *decision.Table) {
 }
 
 // has reports whether the service port is among others that the Balancer serves.
-func (b *Balancer) has(ports []*decision.ServicePort, k portKey) bool {
-	return slices.ContainsFunc(ports, func(s *decision.ServicePort) bool { return keyOf(s) == k && b.serves(s) })
+func (b *Balancer) has(ports []*decision.ServicePort, k Key) bool {
+	return slices.ContainsFunc(ports, func(s *decision.ServicePort) bool { return KeyOf(s) == k && b.serves(s) })
 }
 
 // remove forgets a service port.
-func (b *Balancer) remove(k portKey) {
+func (b *Balancer) remove(k Key) {
 	b.mu.Lock()
 	p := b.ports[k]
 	delete(b.ports, k)

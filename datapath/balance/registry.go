@@ -2,6 +2,7 @@ package balance
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,12 +56,7 @@ func (r *Registry) Add(e Entry) {
 func (r *Registry) Entries() []Entry {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	all := make([]Entry, 0, len(r.entries))
-	for _, e := range r.entries {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return slices.SortedFunc(maps.Values(r.entries), func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Usage is how the algorithm is written, with its parameter: "jsq(N)", "maglev[(SLOTS)]", "script:FILE".
@@ -139,14 +135,12 @@ func plain(name, summary string, feedback bool, make func(set *Set, before Picke
 // least is an entry of a leastConn.
 func least(name, summary string, p leastConn) Entry {
 	return plain(name, summary, true, func(set *Set, _ Picker) Picker {
+		if !slices.ContainsFunc(set.Candidates, func(c Candidate) bool { return c.Weight > 0 }) {
+			return random{set}
+		}
 		p := p
 		p.set = set
-		for i := range set.Candidates {
-			if set.Candidates[i].Weight > 0 {
-				return &p
-			}
-		}
-		return random{set} // all weights are 0
+		return &p
 	})
 }
 

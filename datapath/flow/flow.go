@@ -80,16 +80,14 @@ func (d *Flow) Endpoint() netip.AddrPort {
 // Record converts the flow to a record, without steps and without names other than those of its endpoint. The record
 // does not refer to the flow, whose memory may be reused.
 func (d *Flow) Record() *Record {
-	r, at := newRecord(d.Node.Name, &d.Packet, &d.Decision), d.Time
-	r.Time, r.TableAge, r.Held, r.Earlier = &at, d.TableAge.Seconds(), d.Held, d.Earlier
+	r := newRecord(d.Node.Name, &d.Packet, &d.Decision)
+	r.Time, r.TableAge, r.Held, r.Earlier = new(d.Time), d.TableAge.Seconds(), d.Held, d.Earlier
 	r.Proxy, r.Outdated = d.Proxy, d.Outdated.Seconds()
 	if !d.Decision.Reason.Observed() {
-		queue := d.Queue
-		r.Queue = &queue
+		r.Queue = new(d.Queue)
 		r.Stages = &Stages{Decided: d.Deciding.Seconds(), Written: d.Writing.Seconds(), Accepted: d.Accepting.Seconds()}
 		if d.Waited >= 0 {
-			waited := d.Waited.Seconds()
-			r.Stages.Waited = &waited
+			r.Stages.Waited = new(d.Waited.Seconds())
 		}
 	}
 	if d.Decision.Verdict != decision.DNAT {

@@ -209,8 +209,7 @@ func newRecord(node string, p *decision.Packet, d *decision.Decision) *Record {
 		r.Endpoint, r.Pod, r.EndpointNode = e.AddrPort.String(), e.Pod, e.NodeName
 	}
 	if d.Drawn {
-		draw := d.Draw
-		r.Draw = &draw
+		r.Draw = new(d.Draw)
 	}
 	if s.Balance != "" && d.Pick.Evidence.Kind != decision.NoEvidence {
 		r.Balance = &Balance{Algorithm: s.Balance, Evidence: balance.Text(d), Probability: d.Pick.Probability}

@@ -31,10 +31,10 @@ func (b *Balancing) Shadows(_ context.Context, service string) (*observe.Shadows
 	}
 	r.Algorithms = b.Beside.Algorithms()
 	for _, s := range b.Beside.Report() {
-		if service != "" && s.Name.Service().String() != service {
+		if service != "" && s.Service.Service().String() != service {
 			continue
 		}
-		one := observe.ServiceShadows{Service: s.Name.String(), Protocol: s.Protocol.String(), Family: s.Family.String(), Flows: s.Flows, Actual: loadOf(s.Loads[0])}
+		one := observe.ServiceShadows{Service: s.Service.String(), Protocol: s.Protocol.String(), Family: s.Family.String(), Flows: s.Flows, Actual: loadOf(s.Loads[0])}
 		one.Actual.Same = s.Flows
 		for i, name := range r.Algorithms {
 			l := loadOf(s.Loads[i+1])

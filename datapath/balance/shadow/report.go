@@ -4,14 +4,11 @@ import (
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Service compares the shadows of a service port that has had flows.
 type Service struct {
-	Name     decision.ServicePortName
-	Protocol decision.Protocol
-	Family   decision.Family
+	balance.Key
 	// Flows are those that had a choice, and Agree how many of them each shadow would have sent to the same
 	// endpoint, in the order of [Shadows.Algorithms].
 	Flows uint64
@@ -41,14 +38,13 @@ func (s *Shadows) Algorithms() []string {
 // Report compares the shadows of all service ports that have had flows, sorted by name.
 func (s *Shadows) Report() []Service {
 	var all []Service
-	at := make(map[key]int)
+	at := make(map[balance.Key]int)
 	for i, b := range s.balancers() {
 		for _, state := range b.States() {
-			k := key{state.Service, state.Protocol, state.Family}
 			if i == 0 {
-				at[k] = len(all)
-				all = append(all, s.service(k, &state))
-			} else if n, ok := at[k]; ok {
+				at[state.Key] = len(all)
+				all = append(all, s.service(&state))
+			} else if n, ok := at[state.Key]; ok {
 				all[n].fill(i, &state)
 			}
 		}
@@ -57,9 +53,9 @@ func (s *Shadows) Report() []Service {
 }
 
 // service makes the Service of a state of what is really there.
-func (s *Shadows) service(k key, state *balance.State) Service {
-	r := Service{Name: k.name, Protocol: k.protocol, Family: k.family, Agree: make([]uint64, len(s.list)), Loads: make([][]Load, len(s.list)+1)}
-	if c, ok := s.counts.Load(k); ok {
+func (s *Shadows) service(state *balance.State) Service {
+	r := Service{Key: state.Key, Agree: make([]uint64, len(s.list)), Loads: make([][]Load, len(s.list)+1)}
+	if c, ok := s.counts.Load(state.Key); ok {
 		c := c.(*counts)
 		r.Flows = c.flows.Load()
 		for i := range c.agree {

@@ -26,7 +26,7 @@ import (
 type Shadows struct {
 	actual *balance.Balancer // counts what was really selected
 	list   []*one
-	counts sync.Map // key to *counts
+	counts sync.Map // balance.Key to *counts
 
 	mu    sync.Mutex
 	table *decision.Table // that was followed last
@@ -37,13 +37,6 @@ type one struct {
 	*balance.Balancer
 	algorithm    string
 	agree, other atomic.Uint64 // flows of all service ports
-}
-
-// key names a service port in all tables.
-type key struct {
-	name     decision.ServicePortName
-	protocol decision.Protocol
-	family   decision.Family
 }
 
 // counts are those of a service port.
@@ -100,14 +93,12 @@ func (s *Shadows) Follow(t *decision.Table) {
 	}
 	t.ChangedServices(before, func(_ decision.ServiceName, was, is []*decision.ServicePort) {
 		for _, p := range was {
-			if !slices.ContainsFunc(is, func(q *decision.ServicePort) bool { return keyOf(p) == keyOf(q) }) {
-				s.counts.Delete(keyOf(p))
+			if !slices.ContainsFunc(is, func(q *decision.ServicePort) bool { return balance.KeyOf(p) == balance.KeyOf(q) }) {
+				s.counts.Delete(balance.KeyOf(p))
 			}
 		}
 	})
 }
-
-func keyOf(s *decision.ServicePort) key { return key{s.Name, s.Protocol, s.Family} }
 
 // random is the source of the shadows' draws: the workers' own ones stay as they are without shadows.
 type random struct{}
@@ -159,7 +150,7 @@ func (o *one) compare(agrees bool, agree *atomic.Uint64) {
 }
 
 func (s *Shadows) countsOf(p *decision.ServicePort) *counts {
-	k := keyOf(p)
+	k := balance.KeyOf(p)
 	if c, ok := s.counts.Load(k); ok {
 		return c.(*counts)
 	}

@@ -66,7 +66,7 @@ func (a always) Float64() float64 { return float64(a) }
 func loads(s *shadow.Shadows) string {
 	var b strings.Builder
 	for _, r := range s.Report() {
-		fmt.Fprintf(&b, "%s %d", r.Name.Name, r.Flows)
+		fmt.Fprintf(&b, "%s %d", r.Service.Name, r.Flows)
 		for i, l := range r.Loads {
 			b.WriteString(" |")
 			if i > 0 {
