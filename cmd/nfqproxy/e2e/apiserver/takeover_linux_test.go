@@ -211,7 +211,7 @@ func (n *siteNode) findsNothing() {
 	if err := n.ns.Do(func() error {
 		found, err := takeover.Find()
 		if err == nil && (!found.Empty() || len(found.Notes()) > 0) {
-			n.Errorf("left: %s", found)
+			n.Errorf("left: %q, %q", found.Lines(), found.Notes())
 		}
 		return err
 	}); err != nil {
