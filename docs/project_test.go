@@ -31,15 +31,6 @@ func TestHostPaths(t *testing.T) {
 	}
 }
 
-// TestAlgorithmInGo: the page has the code that the tests of package balance compile and run.
-func TestAlgorithmInGo(t *testing.T) {
-	page := e2etest.ReadFile(t, filepath.Join(repository, "docs/how-to/write-a-balancer-in-go.md"))
-	code := e2etest.ReadFile(t, filepath.Join(repository, "datapath/balance/example_test.go"))
-	if !strings.Contains(page, "```go\n"+code+"```\n") {
-		t.Error("docs/how-to/write-a-balancer-in-go.md: the code is not that of datapath/balance/example_test.go")
-	}
-}
-
 // TestExperimentInGo: the program of the page runs the experiment of the page, with the output of the page.
 func TestExperimentInGo(t *testing.T) {
 	page := e2etest.ReadFile(t, filepath.Join(repository, "docs/how-to/write-a-balancer-in-go.md"))
