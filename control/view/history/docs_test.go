@@ -79,7 +79,7 @@ func TestDocumentedQueries(t *testing.T) {
 			}
 		}
 	}
-	if used < 20 {
+	if used < 15 {
 		t.Errorf("%d columns in queries", used)
 	}
 }
