@@ -59,7 +59,7 @@ func TestDocumentedQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```(sql|python)\n(.*?)```").FindAllStringSubmatch(string(b), -1)
-	if len(blocks) < 6 {
+	if len(blocks) < 5 {
 		t.Fatalf("%d queries", len(blocks))
 	}
 	known := map[string]bool{}
