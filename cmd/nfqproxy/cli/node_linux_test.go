@@ -109,7 +109,7 @@ func TestNode(t *testing.T) {
 		has(ask(0, "trace", "--node", path, "--protocol", "tcp", "--source", "192.0.2.7", "--destination", "172.20.0.2:9100"), "iptables-legacy.rules")
 		has(ask(0, "trace", "--node", path, "--protocol", "tcp", "--local", "--destination", "127.0.0.1:30080"), "route_localnet")
 		has(ask(0, "services", "--node", path), "default/my-nginx-service", "iptables-nft.rules: kube-proxy 1.25 or later")
-		has(ask(0, "doctor", "--node", path), "nothing is wrong", "a pod of this node (10.244.1.99, by cni0)", "nftables.rules")
+		has(ask(1, "doctor", "--node", path), "1 error\n", "127.0.0.1 cannot leave the host while route_localnet is 0", "a pod of this node (10.244.1.99, by cni0)", "nftables.rules")
 		has(ask(0, "show", path), "conntrack4.txt", "addr.json")
 		has(ask(0, "show", path, "--file", "conntrack4.txt"), "src=10.244.1.2 dst=10.96.0.10")
 		has(ask(0, "trace", "--node", path, "--protocol", "tcp", "--source", "fd20::9", "--destination", "[fd20::2]:80"), "delivered on the host itself")
@@ -129,7 +129,7 @@ func TestNode(t *testing.T) {
 	if again := ask(0, "services", "--node", filepath.Join(dir, "again.tgz")); again != strings.ReplaceAll(text, "redacted.tgz", "again.tgz") {
 		t.Errorf("the same key, and other pseudonyms:\n%s%s", text, again)
 	}
-	has(ask(0, "doctor", "--node", redacted), "nothing is wrong")
+	has(ask(1, "doctor", "--node", redacted), "1 error\n", "route_localnet")
 	ask(0, "show", redacted, "--extract", filepath.Join(dir, "extracted"))
 	notRedacted(t, filepath.Join(dir, "extracted"))
 	has(ask(0, "services", "--node", filepath.Join(dir, "extracted")), "default/my-nginx-service")

@@ -19,6 +19,9 @@ func lossFinding(l *survey.Loss, several bool) Finding {
 		f.Code = HostRuleMayDrop
 		f.Text += "; a network policy may intend this"
 	}
+	if l.Why != "" {
+		f.Text += ": " + l.Why
+	}
 	depends, unclear := "it depends on chance or on other packets: "+doubtsText(l), "the rules do not show whether it does: "+doubtsText(l)
 	if l.Condition != "" {
 		depends, unclear = "only "+string(l.Condition), "only "+string(l.Condition)+", which the rules do not show"
@@ -79,6 +82,8 @@ func lossEffect(l *survey.Loss) effect {
 			HostRuleQueues, "has a program at a netfilter queue decide about", "may have a program at a netfilter queue decide about",
 			"check that the program runs (/proc/net/netfilter/nfnetlink_queue lists the queues), or add --queue-bypass: without a program the kernel drops the packets",
 		}
+	case survey.NoWay:
+		e.code, e.do = BrokenRoute, wayTo(l)
 	case survey.Untranslated:
 		e = effect{NotTranslated, "keeps kube-proxy from translating", "may keep kube-proxy from translating", "exclude service addresses from the rule, or move it after the jump to KUBE-SERVICES"}
 		if l.Rule == nil {
@@ -96,6 +101,23 @@ func lossEffect(l *survey.Loss) effect {
 		}
 	}
 	return e
+}
+
+// wayTo is what to do about a node that has no way for packets.
+func wayTo(l *survey.Loss) string {
+	to := l.Example.To.Addr()
+	if e := l.Example.Endpoint; e.IsValid() {
+		to = e.Addr()
+	}
+	switch {
+	case strings.Contains(l.Why, "route_localnet"):
+		return "connect to an address of the node, or restart kube-proxy, which sets the sysctl net.ipv4.conf.all.route_localnet to 1"
+	case strings.Contains(l.Why, "does not forward") && to.Is4():
+		return "set the sysctl net.ipv4.ip_forward to 1, and find out what sets it to 0 (files in /etc/sysctl.d)"
+	case strings.Contains(l.Why, "does not forward"):
+		return "set the sysctl net.ipv6.conf.all.forwarding to 1, and find out what sets it to 0 (files in /etc/sysctl.d)"
+	}
+	return fmt.Sprintf("check the network plugin, which sets the routes to Pods, and whether the endpoint still exists; on the node: ip route get %s", to)
 }
 
 // ofNFTables reports whether the table is one of nftables, whose names have their family.
@@ -119,6 +141,8 @@ func reasonText(l *survey.Loss, several bool) string {
 			policy = "drop"
 		}
 		return fmt.Sprintf("%sthe policy %s of chain %s (table %s)", policyPlace(l, several), policy, l.Chain, l.Table)
+	case l.Effect == survey.NoWay:
+		return "routing on the node"
 	}
 	return "kube-proxy"
 }

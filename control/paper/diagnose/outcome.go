@@ -34,7 +34,7 @@ func (a *Answer) Settle() {
 		unless = ", unless " + a.Unless
 	}
 	switch {
-	case !a.Works && a.Cause.Code == NotShown:
+	case !a.Works && (a.Cause.Code == NotShown || a.Cause.Code == HostRuleUnclear):
 		a.Outcome, a.Headline = Unknown, "no answer"
 	case !a.Works:
 		a.Outcome, a.Headline = Fails, "does not work"+unless

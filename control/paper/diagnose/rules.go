@@ -70,7 +70,7 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 	found = append(found, ofIPTablesMode(s)...)
 	damaged := len(found) > 0 && hasCode(found, RulesInconsistent)
 	for _, l := range s.Losses {
-		if damaged && l.Rule == nil && l.Chain == "" {
+		if damaged && l.Rule == nil && l.Chain == "" && l.Effect != survey.NoWay {
 			continue // kube-proxy's own rules are the reason, and named
 		}
 		found = append(found, lossFinding(l, len(dumps) > 1))

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -71,7 +72,7 @@ func (a *Answer) See(n *Saved) error {
 			continue
 		}
 		passed = true
-		found, _, err := n.follow(protocol, a.arriving(), addrPort(e.Address))
+		found, _, _, err := n.follow(protocol, a.arriving(), addrPort(e.Address))
 		if err != nil {
 			return err
 		}
@@ -131,6 +132,7 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		}
 	}
 	var reached []netip.AddrPort
+	var failing map[Finding][]netip.AddrPort
 	var notes []Finding
 	blocked := servers
 	if len(n.Dumps) > 0 {
@@ -138,11 +140,11 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		if a.Record.Local {
 			from = netip.Addr{}
 		}
-		found, s, err := n.follow(protocol, from, to)
+		found, ends, s, err := n.follow(protocol, from, to)
 		if err != nil {
 			return err
 		}
-		reached = s.Reached
+		reached, failing = s.Reached, ends
 		blocked = append(blocked, found...)
 		notes = unknownEnd(s)
 	}
@@ -159,14 +161,33 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	for _, f := range slices.Concat(blocked, causes) {
 		switch {
 		case a.Has(f):
+		case !fails && a.someFail(&f, failing[f]):
 		case a.Cause == nil && fails && f.Code.Severity() == Error:
 			a.Cause = &f
 		default:
 			a.Notes = append(a.Notes, f)
 		}
 	}
-	a.Notes = append(a.Notes, notes...)
+	switch {
+	case len(notes) == 0 || a.Cause != nil:
+		a.Notes = append(a.Notes, notes...)
+	case len(reached) == 0 && len(blocked) == 0:
+		a.Cause = &notes[0]
+	default:
+		a.Notes = append(a.Notes, notes...)
+		a.Unless = cmp.Or(a.Unless, "a rule of "+n.Node+", whose effect is not known, keeps packets from it")
+	}
 	return nil
+}
+
+// someFail makes a finding the problem of endpoints, and reports whether the answer has some of them.
+func (a *Answer) someFail(f *Finding, of []netip.AddrPort) (some bool) {
+	for i := range a.Endpoints {
+		if e := &a.Endpoints[i]; e.Problem == nil && slices.Contains(of, addrPort(e.Address)) {
+			e.Problem, some = f, true
+		}
+	}
+	return some
 }
 
 // withoutObjects replaces what an answer says of objects that were made of rules: why a Service has no endpoints, and the names
@@ -194,18 +215,22 @@ func (a *Answer) settleEndpoints() {
 	a.Cause = a.Endpoints[0].Problem
 }
 
-// follow follows a connection through the node's rules. The findings are the reasons why it fails.
-func (n *Saved) follow(protocol decision.Protocol, from netip.Addr, to netip.AddrPort) (found []Finding, s *survey.Survey, err error) {
+// follow follows a connection through the node's rules. The findings are the reasons why it fails; ends are the endpoints that
+// it does not reach for sure for one of them.
+func (n *Saved) follow(protocol decision.Protocol, from netip.Addr, to netip.AddrPort) (found []Finding, ends map[Finding][]netip.AddrPort, s *survey.Survey, err error) {
 	known := n.Known
 	known.Only = &survey.Connection{Protocol: protocol, From: from, To: to}
 	if s, err = survey.Run(n.Dumps, known); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
+	ends = make(map[Finding][]netip.AddrPort)
 	for _, l := range s.Losses {
 		if l.Certainty != survey.NotKnown {
 			f := lossFinding(l, len(n.Dumps) > 1)
 			f.Object = fileOf(l, n.Dumps)
-			found = append(found, f)
+			if found = append(found, f); l.Certainty == survey.Certain {
+				ends[f] = l.Endpoints
+			}
 		}
 	}
 	for _, f := range append(withoutEndpoints(s), ofIPTablesMode(s)...) {
@@ -218,12 +243,14 @@ func (n *Saved) follow(protocol decision.Protocol, from netip.Addr, to netip.Add
 		f.Object = n.Dumps[0].File
 		found = append(found, f)
 	}
-	return found, s, nil
+	return found, ends, s, nil
 }
 
 // fileOf is the file of the rule that is the reason.
 func fileOf(l *survey.Loss, dumps []*iptables.Dump) string {
 	switch {
+	case l.Effect == survey.NoWay:
+		return "" // no rule is the reason
 	case l.Rule != nil && l.Rule.File != "":
 		return l.Rule.File
 	case l.File != "":

@@ -38,6 +38,7 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err e
 		}
 		if family == f {
 			notes = append(notes, note...)
+			h.OtherRules = len(note) > 0
 		}
 	}
 	return h, append(notes, n.sysctlNotes(f)...), nil

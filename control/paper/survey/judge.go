@@ -3,6 +3,7 @@ package survey
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -46,8 +47,9 @@ type end struct {
 	certainty  Certainty // of a loss
 	perhaps    bool      // the reply comes back if a doubt of its own is decided otherwise
 	condition  Condition
-	part       bool // the connection may reach other endpoints
-	reason     gap  // of an unknown end
+	part       bool   // the connection may reach other endpoints
+	reason     gap    // of an unknown end
+	noWay      string // why routing has no way for the packet, of an end that is lost for that
 }
 
 // judge finds out what became of a packet.
@@ -78,7 +80,11 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 			e.outcome = intended
 			return
 		}
-		if w.Chain == "" { // routing, on a host that is guessed
+		switch {
+		case w.Chain != "":
+		case w.NoWay && s.knowsRoutes(w):
+			e.noWay = strings.TrimPrefix(w.Why, "routing: ")
+		default:
 			e.outcome, e.reason = unknown, gap{text: w.Why}
 		}
 		return
@@ -105,6 +111,11 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 		}
 		return
 	}
+}
+
+// knowsRoutes reports whether a packet has no way on the real host either: its routes and sysctls are not guessed.
+func (s *surveyor) knowsRoutes(w *netfilter.Way) bool {
+	return s.host.Complete() && (!s.host.OtherRules || s.host.NoForwarding && !w.Packet.Local)
 }
 
 // refusedByIPVS reports whether IPVS rejects a packet, because the virtual server has no real server.

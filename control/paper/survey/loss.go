@@ -30,6 +30,7 @@ const (
 	Untranslated                // they keep their destination
 	Diverted                    // another rule translates their destination
 	Unmasqueraded               // they keep their source
+	NoWay                       // routing has no way for their first packets
 )
 
 // Loss is connections that fail for one reason.
@@ -37,6 +38,8 @@ type Loss struct {
 	Effect    Effect
 	Certainty Certainty
 	Condition Condition
+	// Why is the reason why there is no way, a clause; only with NoWay.
+	Why string
 	// Rule is the reason; nil: the policy of the chain, or, without a chain, no rule.
 	Rule         *iptables.Rule
 	Table, Chain string
@@ -80,20 +83,24 @@ type lossKey struct {
 	condition    Condition
 	rule         *iptables.Rule
 	table, chain string
+	why          string
 }
 
 // recordLoss records a connection that fails.
 func (s *surveyor) recordLoss(e *end) {
 	c, certainty := e.connection, e.certainty
 	effect := map[outcome]Effect{lost: Drops, replyLost: DropsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded}[e.outcome]
-	if e.queue {
+	switch {
+	case e.queue:
 		effect = Queues
+	case e.noWay != "":
+		effect = NoWay
 	}
-	key := lossKey{effect, certainty, e.condition, e.rule, e.table, e.chain}
+	key := lossKey{effect, certainty, e.condition, e.rule, e.table, e.chain, e.noWay}
 	l := s.losses[key]
 	if l == nil {
 		l = &Loss{
-			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Rejected: e.rejected, seen: make(map[string]bool),
+			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Why: e.noWay, Rejected: e.rejected, seen: make(map[string]bool),
 			Example: Example{Protocol: c.protocol.String(), To: c.to, Endpoint: e.endpoint, From: c.from.Kind, In: c.from.Device},
 		}
 		if a := c.packet().Source.Addr(); !a.IsUnspecified() {

@@ -27,6 +27,9 @@ func (s Style) Answer(a *diagnose.Answer, walk Walk) string {
 			line("look at", at)
 		}
 	}
+	for _, p := range problems(a) {
+		line("problem", fmt.Sprintf("%s (%s)", p.Text, p.Code), p.Do)
+	}
 	for i := range a.Notes {
 		n := &a.Notes[i]
 		line("note", fmt.Sprintf("%s (%s)", n.Text, n.Code), n.Do)
@@ -226,6 +229,18 @@ func decisionInWords(r *flow.Record) string {
 		words += "; the endpoint sees an address of " + node + " as the source"
 	}
 	return words
+}
+
+// problems are those of endpoints besides the cause, each once; of several with one code, the first.
+func problems(a *diagnose.Answer) (list []*diagnose.Finding) {
+	for i := range a.Endpoints {
+		p := a.Endpoints[i].Problem
+		if p == nil || a.Cause != nil && a.Cause.Code == p.Code || slices.ContainsFunc(list, func(other *diagnose.Finding) bool { return other.Code == p.Code }) {
+			continue
+		}
+		list = append(list, p)
+	}
+	return list
 }
 
 // tried is an endpoint with what is known of it.

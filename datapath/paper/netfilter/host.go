@@ -21,6 +21,9 @@ type Host struct {
 	LocalMarks []iptables.MaskedValue
 	// Groups are the multicast groups that programs have joined, besides that of all hosts.
 	Groups []netip.Addr
+	// OtherRules: it has routing rules besides those of LocalMarks and the usual ones; they may select routes that are not in
+	// Routes.
+	OtherRules bool
 	// NoForwarding: net.ipv4.ip_forward, or the same for IPv6, is 0.
 	NoForwarding bool
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.

@@ -146,6 +146,8 @@ type Result struct {
 	// Table and Chain are the place of By or, for Dropped without a rule, of the chain whose policy
 	// drops the packet; empty: routing decided.
 	Table, Chain string
+	// NoWay: the host's routes, or its sysctls for forwarding and loopback addresses, have no way for the packet.
+	NoWay bool
 	// Cut is the reason why the walk was cut off, one sentence, if it took more than its [Work];
 	// Verdict is Stopped then. Empty: it was not cut off.
 	Cut string

@@ -55,6 +55,7 @@ func (w *walk) routeInput() bool {
 	}
 	switch {
 	case n.NoForwarding:
+		w.result.NoWay = true
 		return w.end(Dropped, nil, "routing: the host does not forward packets")
 	case w.assigned != nil: // ip_forward, ip6_forward
 		return w.end(Dropped, nil, "routing: TPROXY assigned the packet to a socket of this host, but its route leads on; the host lacks a routing rule (ip rule) for the packet's mark")
@@ -97,6 +98,7 @@ func (w *walk) routeOutput() bool {
 		return true
 	case Unicast:
 		if from.Is4() && from.IsLoopback() && !n.RouteLocalnet {
+			w.result.NoWay = true
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host while route_localnet is 0", from))
 		}
 		return true
@@ -126,6 +128,7 @@ func (w *walk) resets() bool {
 
 // noWay ends the walk of a packet without a route.
 func (w *walk) noWay() bool {
+	w.result.NoWay = true
 	to := w.Packet.Destination.Addr()
 	with, why := iptables.RejectWith("icmp-net-unreachable"), fmt.Sprintf("routing: there is no route to %s", to)
 	if to.Is6() {
