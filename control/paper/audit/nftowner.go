@@ -1,10 +1,13 @@
 package audit
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
@@ -43,4 +46,42 @@ func nftPurpose(r *iptables.Rule) Purpose {
 		return NoneHere
 	}
 	return Protection
+}
+
+// nftRefusals is Refusals in nftables mode: the rules are those that look up the maps of destinations without endpoints, and
+// the one that rejects.
+func (n *Node) nftRefusals() map[Destination]*iptables.Rule {
+	var services, nodePorts, reject *iptables.Rule
+	for r := range n.owners {
+		_, rejects := r.Target.(iptables.Reject)
+		switch {
+		case rejects && r.Chain == nftproxy.RejectChain:
+			reject = r
+		case strings.Contains(r.Text, "@"+nftproxy.NoEndpointServices):
+			services = r
+		case strings.Contains(r.Text, "@"+nftproxy.NoEndpointNodePorts):
+			nodePorts = r
+		}
+	}
+	rules := make(map[Destination]*iptables.Rule)
+	for _, s := range n.Services {
+		add := func(a netip.Addr, port uint16, drops *iptables.Rule, dropped bool) {
+			r := drops
+			if s.Refused {
+				r, dropped = reject, true
+			}
+			if dropped && r != nil && port != 0 {
+				rules[Destination{a, port, s.Protocol}] = r
+			}
+		}
+		external := s.Dropped && s.ExternalPolicy == decision.Local
+		if s.ClusterIP.IsValid() {
+			add(s.ClusterIP, s.Port, services, s.Dropped && s.InternalPolicy == decision.Local)
+		}
+		for _, a := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
+			add(a, s.Port, services, external)
+		}
+		add(netip.Addr{}, s.NodePort, nodePorts, external)
+	}
+	return rules
 }

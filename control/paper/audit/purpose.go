@@ -95,11 +95,11 @@ type Destination struct {
 // Refusals are kube-proxy's rules about destinations without an endpoint, whose packets it rejects, or under policy Local
 // drops; and those that drop packets from outside of a load balancer's source ranges.
 func (n *Node) Refusals() map[Destination]*iptables.Rule {
+	if n.Mode == proxymode.ModeNFTables {
+		return n.nftRefusals()
+	}
 	rules := make(map[Destination]*iptables.Rule)
 	for r := range n.owners {
-		if n.Mode == proxymode.ModeNFTables { // no rule accepts what they drop
-			break
-		}
 		if _, rejects := r.Target.(iptables.Reject); !rejects && r.Target != iptables.Drop {
 			continue
 		}

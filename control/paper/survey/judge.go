@@ -82,6 +82,7 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 		}
 		switch {
 		case w.Chain != "":
+			s.refusedAnyway(e, c, w)
 		case w.NoWay && s.knowsRoutes(w):
 			e.noWay = strings.TrimPrefix(w.Why, "routing: ")
 		default:
@@ -101,6 +102,11 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 			continue
 		case audit.NoEndpoints:
 			e.outcome = refused
+			// In nftables mode, kube-proxy rejects what is for a cluster IP and was not translated.
+			if other := *e; w.Packet.Destination == c.to && !c.lacksEndpoints() && !c.vague && !s.withoutEndpoint(&other, c, w.Packet.Source.Addr()) {
+				*e = end{outcome: untranslated, doubts: w.Doubts}
+				e.rule, e.table = s.keeper(w.Path)
+			}
 		case audit.NoneHere, audit.OtherSource, audit.Protection:
 			e.outcome, e.purpose = intended, purpose
 			// kube-proxy sends pods and the node itself to endpoints on other nodes, under policy Local too.
@@ -110,6 +116,20 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 			}
 		}
 		return
+	}
+	s.refusedAnyway(e, c, w)
+}
+
+// refusedAnyway makes the end of a packet that kube-proxy refuses the intended one, if another rule drops it before: without
+// that rule it gets nowhere either. Pods and nodes get to endpoints on other nodes, so their packets are no such ones under
+// policy Local.
+func (s *surveyor) refusedAnyway(e *end, c *connection, w *netfilter.Way) {
+	if s.ipvs != nil || w.Packet.Destination != c.to {
+		return
+	}
+	refusal := *e
+	if s.withoutEndpoint(&refusal, c, w.Packet.Source.Addr()) && (refusal.outcome == refused || c.from.Kind == Outside) {
+		*e = refusal
 	}
 }
 
@@ -285,8 +305,22 @@ func (s *surveyor) unmarkingRule(path []*iptables.Rule) (found *iptables.Rule) {
 				found = r
 			}
 		}
+		if mark&bit != 0 && copiesMark(r) {
+			found, mark = r, mark&^bit
+		}
 	}
 	return found
+}
+
+// copiesMark reports whether a rule gives packets a mark that depends on others, such as that of the connection.
+func copiesMark(r *iptables.Rule) bool {
+	if t, ok := r.Target.(iptables.SetConnmark); ok {
+		return t.Mode == iptables.ConnmarkRestore
+	}
+	return slices.ContainsFunc(r.Matches, func(m iptables.Match) bool {
+		n, ok := m.(iptables.NativeMatch)
+		return ok && n.Effect() && strings.HasPrefix(n.Text(), "meta mark set")
+	})
 }
 
 // tableOf is the name of a rule's table.

@@ -31,8 +31,11 @@ type target struct {
 
 // serves reports whether an address is one of the target's endpoints, as far as the file shows them.
 func (t *target) serves(a netip.AddrPort) bool {
-	if t.entry == decision.EntryNone || t.vague {
+	if t.vague {
 		return true
+	}
+	if t.entry == decision.EntryNone {
+		return a == t.to
 	}
 	for _, ends := range t.ends {
 		if ends[a] {
@@ -44,6 +47,9 @@ func (t *target) serves(a netip.AddrPort) bool {
 
 // lacksEndpoints reports whether the target has no known endpoint.
 func (t *target) lacksEndpoints() bool {
+	if t.entry == decision.EntryNone {
+		return false
+	}
 	for _, ends := range t.ends {
 		if len(ends) > 0 {
 			return false
