@@ -14,6 +14,9 @@ import (
 // there are several.
 func lossFinding(l *survey.Loss, several bool) Finding {
 	effect := lossEffect(l)
+	if l.Tunnel != nil {
+		return tunnelFinding(l, several)
+	}
 	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do}
 	if len(l.Kinds) == 1 && l.Kinds[0] == survey.NamedPod && l.Certainty == survey.Certain {
 		f.Code = HostRuleMayDrop
@@ -101,6 +104,23 @@ func lossEffect(l *survey.Loss) effect {
 		}
 	}
 	return e
+}
+
+// tunnelFinding is the finding about a tunnel whose packets are dropped.
+func tunnelFinding(l *survey.Loss, several bool) Finding {
+	does, chain := "drops", "INPUT"
+	if l.Rejected {
+		does = "rejects"
+	}
+	if l.Chain != "" {
+		chain = l.Chain
+	}
+	return Finding{
+		Code: HostRuleDrops,
+		Text: fmt.Sprintf("%s %s the packets of the tunnel %s (%s), such as %s -> %s: pods of this node and of other nodes do not reach each other",
+			reasonText(l, several), does, l.Tunnel.Device, l.Tunnel, l.Example.Source, l.Example.To.Addr()),
+		Do: fmt.Sprintf("accept %s from the addresses of the other nodes before it, in chain %s", l.Tunnel, chain),
+	}
 }
 
 // wayTo is what to do about a node that has no way for packets.

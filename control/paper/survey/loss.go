@@ -31,6 +31,7 @@ const (
 	Diverted                    // another rule translates their destination
 	Unmasqueraded               // they keep their source
 	NoWay                       // routing has no way for their first packets
+	DropsTunnel                 // a rule or a policy drops or rejects the packets in which other nodes send them
 )
 
 // Loss is connections that fail for one reason.
@@ -40,6 +41,8 @@ type Loss struct {
 	Condition Condition
 	// Why is the reason why there is no way, a clause; only with NoWay.
 	Why string
+	// Tunnel is the one whose packets are dropped; only with DropsTunnel.
+	Tunnel *Tunnel
 	// Rule is the reason; nil: the policy of the chain, or, without a chain, no rule.
 	Rule         *iptables.Rule
 	Table, Chain string

@@ -111,6 +111,7 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 	if err := s.followScenarios(failed); err != nil {
 		return nil, err
 	}
+	s.followTunnels()
 	if forwarded != nil { // no connection to a service
 		s.survey.Connections, s.survey.Judged = 0, 0
 		for _, l := range s.order {

@@ -1,0 +1,198 @@
+package survey
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// Tunnel is the way of packets between the pods of different nodes: the nodes send them to each other in other packets.
+type Tunnel struct {
+	Device   string
+	Protocol uint8  // of the outer packets: 4 or 17
+	Port     uint16 // their destination port, if Protocol is 17
+}
+
+// String is "UDP port 8472" or "IP protocol 4 (IPIP)".
+func (t *Tunnel) String() string {
+	if t.Protocol == protoIPIP {
+		return "IP protocol 4 (IPIP)"
+	}
+	return fmt.Sprintf("UDP port %d", t.Port)
+}
+
+const (
+	protoIPIP = 4
+	protoUDP  = 17
+)
+
+// tunnelOf is the tunnel of a network plugin's device, as the plugin configures it by default; nil: it is not known to be one.
+func tunnelOf(device string) *Tunnel {
+	switch {
+	case device == "flannel.1", device == "cilium_vxlan":
+		return &Tunnel{device, protoUDP, 8472}
+	case device == "vxlan.calico":
+		return &Tunnel{device, protoUDP, 4789}
+	case device == "flannel-wg", device == "wireguard.cali":
+		return &Tunnel{device, protoUDP, 51820}
+	case device == "tunl0":
+		return &Tunnel{Device: device, Protocol: protoIPIP}
+	}
+	return nil
+}
+
+// tunnels are those by which the host reaches the pods of other nodes.
+func (s *surveyor) tunnels() (list []*Tunnel) {
+	add := func(device string) {
+		if t := tunnelOf(device); t != nil && !slices.ContainsFunc(list, func(other *Tunnel) bool { return other.Device == device }) {
+			list = append(list, t)
+		}
+	}
+	if other := s.sources[OtherPod]; other != nil {
+		add(other.Device)
+	}
+	for _, r := range s.host.Routes {
+		if r.Type == netfilter.Unicast && r.Destination.Bits() > 0 && r.Destination.Addr().Is6() == s.isIPv6() {
+			add(r.Interface)
+		}
+	}
+	return list
+}
+
+func (s *surveyor) isIPv6() bool { return !outsider(s.family()).Is4() }
+
+// followTunnels follows the outer packets of other nodes to this one. A rule that drops them cuts its pods off from those of
+// other nodes, although the rules accept what the tunnel carries.
+func (s *surveyor) followTunnels() {
+	if s.known.Only != nil || len(s.targets) == 0 {
+		return
+	}
+	for _, t := range s.tunnels() {
+		if !s.address.IsValid() {
+			s.skip("whether the packets of the tunnel %s (%s) are accepted: the rules do not show an address of this node", t.Device, t)
+			continue
+		}
+		var lost *netfilter.Way
+		certain := true
+		nodes := s.otherNodes()
+		for _, in := range s.outerDevices() {
+			for _, from := range nodes {
+				w, all := s.arrives(t, from, in)
+				if certain = certain && all; lost == nil {
+					lost = w
+				}
+			}
+		}
+		switch {
+		case lost == nil:
+		case certain:
+			s.loseTunnel(t, nodes[0], lost)
+		default:
+			s.skip("whether the packets of the tunnel %s (%s) are accepted: this depends on what the rules do not show, such as the addresses of the other nodes; see %s", t.Device, t, whereText(lost))
+		}
+	}
+}
+
+// whereText is the rule or policy that drops a packet.
+func whereText(w *netfilter.Way) string {
+	if w.By == nil {
+		return fmt.Sprintf("the policy of chain %s (table %s)", w.Chain, w.Table)
+	}
+	return fmt.Sprintf("line %d", w.By.Line)
+}
+
+// arrives follows a tunnel's packet from another node. lost is the first way on which a rule or policy drops it, nil if none
+// does; all: they do on each way, whatever is not known.
+func (s *surveyor) arrives(t *Tunnel, from netip.Addr, in string) (lost *netfilter.Way, all bool) {
+	p := iptables.FirstPacket(t.Protocol, netip.AddrPortFrom(from, sourcePort), netip.AddrPortFrom(s.address, t.Port), false)
+	p.InInterface = in
+	all = true
+	work := netfilter.Work{Steps: 1, Visits: maxVisits}
+	rest := s.machine.Each(nil, p, func() *netfilter.State { return new(netfilter.State) }, maxWays, &work, func(w netfilter.Way) {
+		if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
+			all = false
+		} else if lost == nil {
+			lost = &w
+		}
+	})
+	return lost, all && rest == 0
+}
+
+// outerDevices are the devices by which packets of other nodes may arrive: the uplink and, if it is guessed, those that rules
+// name and that lead to no pods or containers.
+func (s *surveyor) outerDevices() []string {
+	names := []string{uplinkOf(s.host, s.family())}
+	if s.host.Complete() {
+		return names
+	}
+	inner := netfilter.PodDevices(s.dumps)
+	for _, d := range s.dumps {
+		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
+			for _, m := range r.Matches {
+				in, ok := m.(iptables.InInterface)
+				if !ok || in.Negated || in.Interface.Wildcard {
+					continue
+				}
+				name := in.Interface.Name
+				isInner := name == "lo" || tunnelOf(name) != nil || slices.Contains(inner, name) || slices.ContainsFunc([]string{"docker", "br-", "virbr", "lxdbr"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+				if !isInner && len(names) < maxNamedPods && !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// otherNodes are addresses that other nodes may have: beside the host's own, next hops of its routes, and one in each network
+// that rules name.
+func (s *surveyor) otherNodes() (nodes []netip.Addr) {
+	add := func(a netip.Addr) {
+		if a.IsValid() && a.Is6() == s.isIPv6() && !s.host.Has(a) && len(nodes) < maxNamedPods && !slices.Contains(nodes, a) {
+			nodes = append(nodes, a)
+		}
+	}
+	own := map[netip.Addr]bool{s.address: true}
+	add(freeIn(nodeNetwork(s.address, 0), own, netip.Prefix{}))
+	for _, r := range s.host.Routes {
+		add(r.Via)
+	}
+	for _, d := range s.dumps {
+		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
+			if s.wrote(r) {
+				continue
+			}
+			for _, m := range r.Matches {
+				if p := networkOf(m); p.IsValid() && p.Bits() > 0 && !s.podNetwork().Contains(p.Addr()) && !p.Addr().IsLoopback() && !p.Addr().IsMulticast() {
+					if p.IsSingleIP() {
+						add(p.Addr())
+					} else {
+						add(freeIn(p, own, netip.Prefix{}))
+					}
+				}
+			}
+		}
+	}
+	return nodes
+}
+
+// loseTunnel records that a rule or policy drops the packets of a tunnel.
+func (s *surveyor) loseTunnel(t *Tunnel, from netip.Addr, w *netfilter.Way) {
+	for _, l := range s.order {
+		if l.Tunnel != nil && *l.Tunnel == *t {
+			return
+		}
+	}
+	l := &Loss{
+		Effect: DropsTunnel, Tunnel: t, Rule: w.By, Table: w.Table, Chain: w.Chain, Rejected: w.Verdict == netfilter.Rejected, Kinds: []Kind{OtherPod},
+		Example: Example{Protocol: "UDP", Source: from.String(), To: netip.AddrPortFrom(s.address, t.Port), From: OtherPod, In: uplinkOf(s.host, s.family())},
+	}
+	if w.By == nil {
+		l.File, l.Line = s.policyPlace(w.Table, w.Chain)
+	}
+	s.order = append(s.order, l)
+}
