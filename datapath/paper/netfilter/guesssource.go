@@ -123,26 +123,30 @@ func (g *guesser) placeServers(devices []string) {
 		return
 	}
 	device := g.uplink
-	var all netip.Prefix // the smallest network of all servers
+	var all netip.Prefix // the smallest network of all servers behind the device
 	for i := range g.hints {
 		h := &g.hints[i]
 		t, ok := h.Target.(iptables.DNAT)
 		if !ok || !h.hooks.has(Prerouting) || !private(t.To.First) || g.near(t.To.First) {
 			continue
 		}
+		behind := g.uplink
 		if c := g.choice.servers; c != "" {
-			device = c
-		} else if !strings.HasPrefix(h.Chain, "KUBE-") {
-			device = devices[0]
+			behind = c
+		} else if !strings.HasPrefix(h.Chain, "KUBE-") && !strings.HasPrefix(h.Chain, "CNI-") { // those translate to pods
+			behind = devices[0]
 		}
-		if !all.IsValid() {
-			all = alone(t.To.First)
+		switch {
+		case behind != device && device != g.uplink: // nothing is said of servers beside those behind another device
+			continue
+		case !all.IsValid() || behind != device:
+			device, all = behind, alone(t.To.First)
 		}
 		for !all.Contains(t.To.First) {
 			all = netip.PrefixFrom(all.Addr(), all.Bits()-1).Masked()
 		}
-		if device != g.uplink {
-			g.route(alone(t.To.First), device)
+		if behind != g.uplink {
+			g.route(alone(t.To.First), behind)
 		}
 	}
 	if !all.IsValid() {
