@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -137,11 +138,15 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	}
 	if port.TargetPort.Type == intstr.String {
 		if names, has := portNames(match, port); !has {
-			return Finding{
+			f := Finding{
 				Code: NoNamedPort, Object: object, Field: "spec.ports.targetPort",
 				Text: fmt.Sprintf("no container of the Pods of %s has a port named %q%s", object, port.TargetPort.StrVal, names),
 				Do:   "set targetPort to the name or number of a container port, and protocol to the protocol of that port",
-			}, true
+			}
+			if _, err := strconv.ParseUint(port.TargetPort.StrVal, 10, 16); err == nil {
+				f.Do = fmt.Sprintf("write targetPort: %s without quotes: with them it is a name, and the API server rejects one without a letter", port.TargetPort.StrVal)
+			}
+			return f, true
 		}
 	}
 	var states []string
@@ -331,11 +336,16 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 			Do:   "use an address of the other family, or give the Pods addresses of both families",
 		}
 	case !withPort:
-		return false, Finding{
+		f := Finding{
 			Code: SliceWithoutPort, Object: object, Field: "spec.ports.name",
 			Text: fmt.Sprintf("the EndpointSlices of %s have no port %s, which the Service has; they have %s", object, wanted, nearest.Few(ports)),
 			Do:   "give the port the same name and protocol in the Service and its EndpointSlices",
 		}
+		if len(ports) == 0 {
+			f.Text = fmt.Sprintf("the EndpointSlices of %s have no ports at all, and the Service has %s", object, wanted)
+			f.Do = "write the port into the EndpointSlices, with the name and protocol that it has in the Service"
+		}
+		return false, f
 	}
 	if leaving {
 		return false, Finding{

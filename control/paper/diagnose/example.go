@@ -47,8 +47,12 @@ func (e *examination) example(w *inquiry, s *decision.ServicePort, code Code) *E
 		text += "is dropped: it gets no answer"
 	case d.Verdict == decision.DNAT && slices.Contains([]Code{Silent, PolicyForbids, HostDropsFlows, EndpointIsClusterIP}, code):
 		text += "goes to " + r.Endpoint + ", and gets no answer"
-	case d.Verdict == decision.DNAT:
+	case d.Verdict == decision.DNAT && code == OtherPort:
+		text += "goes to " + r.Endpoint + ", where probably nothing listens"
+	case d.Verdict == decision.DNAT && slices.Contains([]Code{NoListener, Refuses}, code):
 		text += "goes to " + r.Endpoint + ", which refuses it"
+	case d.Verdict == decision.DNAT: // whether it answers is not known
+		text += "goes to " + r.Endpoint
 	default:
 		return nil // the decision shows nothing
 	}

@@ -149,10 +149,28 @@ func (c *Cluster) NotReady(node string) *Finding {
 	}
 	text := fmt.Sprintf("node %s is not ready (condition Ready is %s): %s on it %s no new flows, and what %s may be lost",
 		node, conditions[at].Status, quantity.Count(pods, "Pod"), verb(pods, "gets", "get"), verb(pods, "it sends", "they send"))
+	if n := c.readyOn(node); n > 0 {
+		text = fmt.Sprintf("node %s is not ready (condition Ready is %s): EndpointSlices still have %s on it as ready, so new flows go there and may be lost",
+			node, conditions[at].Status, quantity.Count(n, "endpoint"))
+	}
 	return &Finding{
 		Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions", Text: text,
 		Do: fmt.Sprintf("reconnect the node, and check its kubelet: kubectl describe node %s; in a lab: nfqproxy lab node up %s", node, node),
 	}
+}
+
+// readyOn is the number of endpoints on a node that EndpointSlices have as ready, each address once.
+func (c *Cluster) readyOn(node string) int {
+	addresses := make(map[string]bool)
+	for _, s := range c.objects.EndpointSlices {
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if deref(e.NodeName) == node && len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
+				addresses[e.Addresses[0]] = true
+			}
+		}
+	}
+	return len(addresses)
 }
 
 // NodesOf are the nodes of all endpoints of a Service, also of those that get no flows.

@@ -36,6 +36,8 @@ func (a *Answer) Settle() {
 	switch {
 	case !a.Works && (a.Cause.Code == NotShown || a.Cause.Code == HostRuleUnclear):
 		a.Outcome, a.Headline = Unknown, "no answer"
+	case !a.Works && a.Cause.Code == OtherPort: // a declaration of ports is information only
+		a.Outcome, a.Headline = Fails, "probably does not work"+unless
 	case !a.Works:
 		a.Outcome, a.Headline = Fails, "does not work"+unless
 	case failing > 0:

@@ -73,7 +73,7 @@ const (
 // headline is the answer's first line, with its first words in the color of the outcome.
 func (s Style) headline(a *diagnose.Answer) string {
 	color := map[diagnose.Outcome]Color{diagnose.Works: Green, diagnose.Partly: Yellow, diagnose.Fails: Red}[a.Outcome]
-	for _, words := range []string{"works in part", "works", "does not work"} {
+	for _, words := range []string{"works in part", "works", "does not work", "probably does not work"} {
 		if rest, ok := strings.CutPrefix(a.Headline, words); ok {
 			return s.Paint(color, words) + rest
 		}
