@@ -201,8 +201,13 @@ func (t *Table) makeRoomFor(entries []Entry, results []Result) {
 		t.checkFill()
 	}
 	if u.crowded.Load() {
-		t.capSources(entries)
-		t.expire(2 * len(entries))
+		// What the sources of the batch have in excess of perSource.
+		t.remove(u.takeExcess(w.entries[:], entries, youngest), func(i int) bool { return w.evictable(i) && w.unanswered(i) })
+		// Unreplied TCP entries. Others stay: those of other protocols are short-lived, and a UDP flow without
+		// replies needs its entry.
+		t.remove(u.takeOldest(w.entries[:min(2*len(entries), windowSize)], unansweredTimeout), func(i int) bool {
+			return w.lookups[i].err == nil && w.entries[i].protocol == protoTCP && w.unanswered(i)
+		})
 	}
 }
 
@@ -238,28 +243,15 @@ func (t *Table) evict(want int) bool {
 	return removed > 0
 }
 
-// expire removes unreplied TCP entries. Others stay: those of other protocols are short-lived, and
-// a UDP flow without replies needs its entry.
-func (t *Table) expire(most int) {
+// remove removes early those of the first n entries of the window that choose returns true for, and remembers the
+// others as if they had been written now.
+func (t *Table) remove(n int, choose func(i int) bool) {
 	w := t.window
-	if t.lookUpWindow(t.unanswered.takeOldest(w.entries[:min(most, windowSize)], unansweredTimeout)) == 0 {
+	if t.lookUpWindow(n) == 0 {
 		return
 	}
 	for i := range w.n {
-		w.chosen[i] = w.lookups[i].err == nil && w.entries[i].protocol == protoTCP && w.unanswered(i)
-	}
-	t.unanswered.expired.Add(uint64(t.removeChosen()))
-	t.unanswered.renew(w.kept())
-}
-
-// capSources removes the entries that the sources of a batch have in excess of perSource.
-func (t *Table) capSources(batch []Entry) {
-	w := t.window
-	if t.lookUpWindow(t.unanswered.takeExcess(w.entries[:], batch, youngest)) == 0 {
-		return
-	}
-	for i := range w.n {
-		w.chosen[i] = w.evictable(i) && w.unanswered(i)
+		w.chosen[i] = choose(i)
 	}
 	t.unanswered.expired.Add(uint64(t.removeChosen()))
 	t.unanswered.renew(w.kept())

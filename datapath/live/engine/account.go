@@ -33,7 +33,14 @@ func (w *worker) count(n int) {
 		}
 		switch w.outcome(j) {
 		case conntrack.Failed:
-			w.countFailure(j)
+			c.failed.Add(1)
+			switch {
+			case j.unnamed != nil: // neither of the two
+			case j.entry < 0:
+				c.noRoute.Add(1)
+			case conntrack.IsFull(w.results[j.entry].Err):
+				c.tableFull.Add(1)
+			}
 			continue
 		case conntrack.Created:
 			c.created.Add(1)
@@ -48,19 +55,6 @@ func (w *worker) count(n int) {
 		if j.packet.Destination.Addr().IsLoopback() {
 			c.localhostNodePorts.Add(1)
 		}
-	}
-}
-
-// countFailure counts a flow without a connection entry, by reason.
-func (w *worker) countFailure(j *job) {
-	c := w.counters
-	c.failed.Add(1)
-	switch {
-	case j.unnamed != nil: // neither of the two
-	case j.entry < 0:
-		c.noRoute.Add(1)
-	case conntrack.IsFull(w.results[j.entry].Err):
-		c.tableFull.Add(1)
 	}
 }
 

@@ -177,13 +177,21 @@ func (e *Engine) Run(ctx context.Context) error {
 			waiting = nil
 		}
 	}
+	// These are nil for parts that do not exist.
+	var settings <-chan hostnet.ReversePath
+	var unfollowed, unreleased <-chan error
+	var successors <-chan *successor
+	if e.reversePath != nil {
+		settings, unfollowed = e.reversePath.Changes, e.reversePath.Failed
+	}
+	if e.heldFlows != nil {
+		unreleased = e.heldFlows.failed
+	}
+	if e.successors != nil {
+		successors = e.successors.requests
+	}
 	for err == nil && ctx.Err() == nil {
-		var interfaces <-chan hostnet.ReversePath
-		var unfollowed <-chan error
-		if w := e.reversePath; w != nil {
-			interfaces, unfollowed = w.Changes, w.Failed
-		}
-		apply, changed, requests := e.apply, e.rules.Changed(), e.successors.requested()
+		apply, changed, interfaces, requests := e.apply, e.rules.Changed(), settings, successors
 		if waiting != nil {
 			apply = nil
 		}
@@ -218,7 +226,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			waiting = nil
 		case reply := <-e.checks:
 			reply <- e.checkRules(time.Now())
-		case err = <-e.heldFlows.failures():
+		case err = <-unreleased:
 		case err = <-unfollowed:
 		case p := <-interfaces:
 			if e1 := e.followReversePath(p); e1 != nil {

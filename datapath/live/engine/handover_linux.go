@@ -115,20 +115,15 @@ type successor struct {
 	over chan struct{} // closed when its outcome is known
 }
 
-// listenForSuccessors listens in the calling thread's network namespace. nil: the address is taken.
-func listenForSuccessors(log *slog.Logger) *net.UnixListener {
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: handoverAddress, Net: "unixpacket"})
-	if err != nil {
-		log.Warn("cannot listen for a nfqproxy that takes over; stop this one before another is started", "error", err)
-		return nil
-	}
-	return l
-}
-
-// awaitSuccessors receives requests at the listener; nil: there is none.
+// awaitSuccessors receives requests at the listener or, if it is nil, at a new one in the calling thread's network
+// namespace. nil: the address is taken.
 func awaitSuccessors(listener *net.UnixListener, lock *os.File, log *slog.Logger) *successors {
 	if listener == nil {
-		return nil
+		var err error
+		if listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: handoverAddress, Net: "unixpacket"}); err != nil {
+			log.Warn("cannot listen for a nfqproxy that takes over; stop this one before another is started", "error", err)
+			return nil
+		}
 	}
 	s := &successors{listener: listener, lock: lock, user: os.Geteuid(), requests: make(chan *successor), stop: make(chan struct{}), log: log}
 	go s.run()
@@ -165,14 +160,6 @@ func (s *successors) serve(conn *net.UnixConn) {
 		<-next.over
 	case <-s.stop:
 	}
-}
-
-// requested are the requests; none if s is nil.
-func (s *successors) requested() <-chan *successor {
-	if s == nil {
-		return nil
-	}
-	return s.requests
 }
 
 // close ends run, and lets waiting successors fail.

@@ -208,11 +208,3 @@ func (r *heldFlows) empty() {
 	}
 	r.leaving.Wait()
 }
-
-// failures returns the errors of releases.
-func (r *heldFlows) failures() <-chan error {
-	if r == nil {
-		return nil
-	}
-	return r.failed
-}

@@ -176,8 +176,6 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 			e.log.Warn("the nfqproxy that was replaced may still run", "error", err)
 		}
 		e.lock, listener = before.lock, before.listener
-	} else {
-		listener = listenForSuccessors(e.log)
 	}
 	e.successors = awaitSuccessors(listener, e.lock.(*os.File), e.log)
 	e.table.Store(table)
@@ -196,7 +194,9 @@ func (e *Engine) installRules(table *decision.Table, native, served bool) error 
 	}
 	installed, err := install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: e.cfg.Queues, OnlyServices: e.cfg.OnlyServices, Refusals: e.cfg.SecondChance,
-		TCPLiberal: tcpLiberal(), RejectMark: rejectMark, MasqueradeMark: table.Node().Mark(), ConnMark: conntrack.DefaultMark, CopyMark: conntrack.CopyMark,
+		// kube-proxy has no rule about invalid packets if conntrack regards out-of-window ones as valid
+		// (pkg/proxy/iptables/proxier.go, conntrackTCPLiberal).
+		TCPLiberal: conntrackSysctl("nf_conntrack_tcp_be_liberal") != 0, RejectMark: rejectMark, MasqueradeMark: table.Node().Mark(), ConnMark: conntrack.DefaultMark, CopyMark: conntrack.CopyMark,
 		Alive:              heartbeat.alive,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
@@ -324,21 +324,11 @@ func (r *lockedRand) Float64() float64 {
 	return r.rand.Float64()
 }
 
-// tcpLiberal reports whether conntrack treats out-of-window packets as valid: kube-proxy has no
-// rule about invalid ones then (pkg/proxy/iptables/proxier.go, conntrackTCPLiberal).
-func tcpLiberal() bool {
-	n, ok := conntrackSysctl("nf_conntrack_tcp_be_liberal")
-	return ok && n != 0
-}
-
-// conntrackSysctl reads a number of net.netfilter.
-func conntrackSysctl(name string) (n int, ok bool) {
-	b, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
-	if err != nil {
-		return 0, false
-	}
-	n, err = strconv.Atoi(strings.TrimSpace(string(b)))
-	return n, err == nil
+// conntrackSysctl reads a number of net.netfilter; 0 if there is none.
+func conntrackSysctl(name string) int {
+	b, _ := os.ReadFile("/proc/sys/net/netfilter/" + name)
+	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	return n
 }
 
 // seenTimeout is two thirds of conntrack's timeouts for UDP flows, with or without replies, and at
@@ -346,7 +336,7 @@ func conntrackSysctl(name string) (n int, ok bool) {
 func seenTimeout() time.Duration {
 	shortest := 20 * time.Second
 	for _, name := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
-		if seconds, ok := conntrackSysctl(name); ok && seconds > 0 {
+		if seconds := conntrackSysctl(name); seconds > 0 {
 			shortest = min(shortest, time.Duration(seconds)*time.Second*2/3)
 		}
 	}

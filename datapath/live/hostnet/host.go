@@ -108,8 +108,16 @@ func (h *Host) Watch(changed func([]netip.Addr)) error {
 		if !addresses {
 			return
 		}
-		if a, err := h.listAgain(); err == nil {
-			changed(a)
+		// There may be no further event for a long time, so a failed listing is repeated.
+		for {
+			a, err := h.Addresses()
+			if err == nil {
+				changed(a)
+			}
+			if err == nil || errors.Is(err, os.ErrClosed) {
+				return
+			}
+			time.Sleep(relistAfter)
 		}
 	})
 }
@@ -117,30 +125,10 @@ func (h *Host) Watch(changed func([]netip.Addr)) error {
 // relistAfter is how long a failed listing waits for the next attempt.
 const relistAfter = 100 * time.Millisecond
 
-// listAgain lists the addresses and retries if that fails: there may be no further event for a
-// long time. The error is [os.ErrClosed].
-func (h *Host) listAgain() ([]netip.Addr, error) {
-	for {
-		a, err := h.Addresses()
-		if err == nil || errors.Is(err, os.ErrClosed) {
-			return a, err
-		}
-		time.Sleep(relistAfter)
-	}
-}
-
-// MasqueradeSource returns the source address that the MASQUERADE target gives to a packet that
+// masqueradeSource returns the source address that the MASQUERADE target gives to a packet that
 // leaves this node for the destination (nf_nat_masquerade.c): for IPv4 the first primary address
 // of the outgoing interface in the next hop's subnet, else its first one, else any of the node's
 // (inet_select_addr); for IPv6 the one that source address selection prefers.
-func (h *Host) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
-	a, err := h.masqueradeSource(dst)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("masquerade to %s: %w", dst, err)
-	}
-	return a, nil
-}
-
 func (h *Host) masqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	r, err := h.kernel.route(dst)
 	if err != nil {
@@ -191,7 +179,7 @@ func selectIPv4(addrs []address, r route, nextHop netip.Addr) (netip.Addr, bool)
 	return anywhere, anywhere.IsValid()
 }
 
-// Cache caches results of [Host.MasqueradeSource] until a route or address changes. It is not safe
+// Cache looks up routes and interfaces, and caches the results until a route or address changes. It is not safe
 // for concurrent use: each worker has its own.
 type Cache struct {
 	host    *Host
@@ -209,17 +197,19 @@ func (h *Host) NewCache() *Cache {
 	return &Cache{host: h, sources: make(map[netip.Addr]netip.Addr), devices: make(map[netip.Addr]string), names: make(map[uint32]string)}
 }
 
-// MasqueradeSource is [Host.MasqueradeSource]. Errors are not cached.
+// MasqueradeSource returns the source address that MASQUERADE gives to a packet that leaves this node for the
+// destination. Errors are not cached.
 func (c *Cache) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	c.refresh()
 	if a, ok := c.sources[dst]; ok {
 		return a, nil
 	}
-	a, err := c.host.MasqueradeSource(dst)
-	if err == nil {
-		c.sources[dst] = a
+	a, err := c.host.masqueradeSource(dst)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("masquerade to %s: %w", dst, err)
 	}
-	return a, err
+	c.sources[dst] = a
+	return a, nil
 }
 
 // OutInterface names the output interface of a packet for the destination; "lo" for the node's own

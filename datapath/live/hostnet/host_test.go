@@ -93,19 +93,19 @@ func TestMasqueradeSource(t *testing.T) {
 		{"IPv4 via an IPv6 gateway", "10.244.9.99", "172.20.0.2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := newHost(k).MasqueradeSource(netip.MustParseAddr(tt.dst))
+			got, err := newHost(k).NewCache().MasqueradeSource(netip.MustParseAddr(tt.dst))
 			if err != nil || got.String() != tt.want {
 				t.Errorf("got %v, error %v; want %s", got, err, tt.want)
 			}
 		})
 	}
 	for _, dst := range []string{"8.8.8.8", "fd44::3"} {
-		if a, err := newHost(k).MasqueradeSource(netip.MustParseAddr(dst)); err == nil {
+		if a, err := newHost(k).NewCache().MasqueradeSource(netip.MustParseAddr(dst)); err == nil {
 			t.Errorf("%s: got %v, want an error", dst, a)
 		}
 	}
 	none := &fakeKernel{addrs: []address{lo}, routes: k.routes}
-	if a, err := newHost(none).MasqueradeSource(netip.MustParseAddr("172.20.0.3")); err == nil {
+	if a, err := newHost(none).NewCache().MasqueradeSource(netip.MustParseAddr("172.20.0.3")); err == nil {
 		t.Errorf("host without addresses: got %v, want an error", a)
 	}
 }

@@ -148,9 +148,6 @@ func (q *Queue) explain(err error) error {
 	return fmt.Errorf("may not be bound: CAP_NET_ADMIN is needed: %w", err)
 }
 
-// Number is the queue's number.
-func (q *Queue) Number() uint16 { return q.number }
-
 // Receive waits until there is a packet and returns all waiting packets, up to the length of
 // packets. After [Queue.Close] the error is [os.ErrClosed].
 //

@@ -184,97 +184,83 @@ func (t *translator) payload(a nft.Attributes) {
 // bounded limits a number of bytes to the size of all registers.
 func bounded(n uint32) int { return int(min(n, 64)) }
 
-// metaNames are nft's words for the keys of meta.
-var metaNames = map[uint32]string{
-	unix.NFT_META_LEN: "length", unix.NFT_META_PROTOCOL: "protocol", unix.NFT_META_PRIORITY: "priority", unix.NFT_META_MARK: "mark",
-	unix.NFT_META_IIF: "iif", unix.NFT_META_OIF: "oif", unix.NFT_META_IIFNAME: "iifname", unix.NFT_META_OIFNAME: "oifname",
-	unix.NFT_META_IIFTYPE: "iiftype", unix.NFT_META_OIFTYPE: "oiftype", unix.NFT_META_SKUID: "skuid", unix.NFT_META_SKGID: "skgid",
-	unix.NFT_META_NFTRACE: "nftrace", unix.NFT_META_RTCLASSID: "rtclassid", unix.NFT_META_SECMARK: "secmark",
-	unix.NFT_META_NFPROTO: "nfproto", unix.NFT_META_L4PROTO: "l4proto", unix.NFT_META_PKTTYPE: "pkttype", unix.NFT_META_CPU: "cpu",
-	unix.NFT_META_IIFGROUP: "iifgroup", unix.NFT_META_OIFGROUP: "oifgroup", unix.NFT_META_CGROUP: "cgroup", unix.NFT_META_PRANDOM: "random",
+// metaKeys are the keys of meta in nft's words; those that are not listed have four bytes.
+var metaKeys = map[uint32]rules.Meta{
+	unix.NFT_META_LEN: rules.Length, unix.NFT_META_PROTOCOL: {Key: "protocol", ByteSize: 2}, unix.NFT_META_MARK: rules.PacketMark,
+	unix.NFT_META_PRIORITY: {Key: "priority", ByteSize: 4}, unix.NFT_META_IIF: {Key: "iif", ByteSize: 4}, unix.NFT_META_OIF: {Key: "oif", ByteSize: 4},
+	unix.NFT_META_IIFNAME: rules.InDevice, unix.NFT_META_OIFNAME: rules.OutDevice, unix.NFT_META_NFPROTO: {Key: "nfproto", ByteSize: 1},
+	unix.NFT_META_IIFTYPE: {Key: "iiftype", ByteSize: 2}, unix.NFT_META_OIFTYPE: {Key: "oiftype", ByteSize: 2},
+	unix.NFT_META_SKUID: {Key: "skuid", ByteSize: 4}, unix.NFT_META_SKGID: {Key: "skgid", ByteSize: 4}, unix.NFT_META_CPU: {Key: "cpu", ByteSize: 4},
+	unix.NFT_META_NFTRACE: {Key: "nftrace", ByteSize: 4}, unix.NFT_META_RTCLASSID: {Key: "rtclassid", ByteSize: 4},
+	unix.NFT_META_SECMARK: {Key: "secmark", ByteSize: 4}, unix.NFT_META_L4PROTO: rules.Protocol, unix.NFT_META_PKTTYPE: rules.LinkType,
+	unix.NFT_META_IIFGROUP: {Key: "iifgroup", ByteSize: 4}, unix.NFT_META_OIFGROUP: {Key: "oifgroup", ByteSize: 4},
+	unix.NFT_META_CGROUP: {Key: "cgroup", ByteSize: 4}, unix.NFT_META_PRANDOM: {Key: "random", ByteSize: 4},
 }
 
-// ctNames are nft's words for the keys of ct.
-var ctNames = map[uint32]string{
-	unix.NFT_CT_STATE: "state", unix.NFT_CT_DIRECTION: "direction", unix.NFT_CT_STATUS: "status", unix.NFT_CT_MARK: "mark",
-	unix.NFT_CT_EXPIRATION: "expiration", unix.NFT_CT_HELPER: "helper", unix.NFT_CT_L3PROTOCOL: "l3proto", unix.NFT_CT_SRC: "saddr",
-	unix.NFT_CT_DST: "daddr", unix.NFT_CT_PROTOCOL: "protocol", unix.NFT_CT_PROTO_SRC: "proto-src", unix.NFT_CT_PROTO_DST: "proto-dst",
-	unix.NFT_CT_LABELS: "label", unix.NFT_CT_ZONE: "zone", ctSrcIP: "ip saddr", ctDstIP: "ip daddr", ctSrcIP6: "ip6 saddr", ctDstIP6: "ip6 daddr",
-}
-
-// Keys that the unix package does not have (nf_tables.h, NFT_CT_SRC_IP...).
-const (
-	ctSrcIP  = 19
-	ctDstIP  = 20
-	ctSrcIP6 = 21
-	ctDstIP6 = 22
-)
-
-func nameOf(names map[uint32]string, key uint32) string {
-	if n, ok := names[key]; ok {
-		return n
-	}
-	return fmt.Sprintf("key-%d", key)
+// ctKeys are the keys of ct in nft's words; those that are not listed have four bytes. Addresses without a family have
+// that of the packet.
+var ctKeys = map[uint32]rules.Ct{
+	unix.NFT_CT_STATE: rules.ConnectionState, unix.NFT_CT_DIRECTION: rules.ConnectionDirection, unix.NFT_CT_STATUS: rules.ConnectionStatus,
+	unix.NFT_CT_MARK: rules.ConnectionMark, unix.NFT_CT_EXPIRATION: {Key: "expiration", ByteSize: 4}, unix.NFT_CT_HELPER: {Key: "helper", ByteSize: 16},
+	unix.NFT_CT_L3PROTOCOL: {Key: "l3proto", ByteSize: 1}, unix.NFT_CT_SRC: {Key: "saddr"}, unix.NFT_CT_DST: {Key: "daddr"},
+	unix.NFT_CT_PROTOCOL: {Key: "protocol", ByteSize: 1}, unix.NFT_CT_PROTO_SRC: {Key: "proto-src", ByteSize: 2},
+	unix.NFT_CT_PROTO_DST: {Key: "proto-dst", ByteSize: 2}, unix.NFT_CT_LABELS: {Key: "label", ByteSize: 16}, unix.NFT_CT_ZONE: {Key: "zone", ByteSize: 2},
+	unix.NFT_CT_BYTES: {Key: "bytes", ByteSize: 8}, unix.NFT_CT_PKTS: {Key: "packets", ByteSize: 8}, unix.NFT_CT_AVGPKT: {Key: "avgpkt", ByteSize: 8},
+	// NFT_CT_SRC_IP, NFT_CT_DST_IP, NFT_CT_SRC_IP6 and NFT_CT_DST_IP6 (nf_tables.h), which the unix package does not have.
+	19: {Key: "ip saddr", ByteSize: 4}, 20: {Key: "ip daddr", ByteSize: 4}, 21: {Key: "ip6 saddr", ByteSize: 16}, 22: {Key: "ip6 daddr", ByteSize: 16},
 }
 
 func (t *translator) meta(a nft.Attributes) {
 	key := a.Uint32(unix.NFTA_META_KEY)
-	name := nameOf(metaNames, key)
-	if a.Has(unix.NFTA_META_SREG) {
-		switch key {
-		case unix.NFT_META_MARK:
-			t.effect(rules.SetMark{To: t.registers.get(a.Uint32(unix.NFTA_META_SREG), 4)})
-		case unix.NFT_META_NFTRACE:
-			t.add(rules.Other{Harmless: true, Words: rules.Words(t.said("meta nftrace set 1", "-j TRACE"))})
-		case unix.NFT_META_PRIORITY, unix.NFT_META_SECMARK:
-			t.add(rules.Other{Harmless: true, Words: rules.Words("meta " + name + " set …")})
-		default:
-			t.effect(rules.Other{Words: rules.Words("meta " + name + " set …")})
-		}
+	v, ok := metaKeys[key]
+	if !ok {
+		v = rules.Meta{Key: fmt.Sprintf("key-%d", key), ByteSize: 4}
+	}
+	if !a.Has(unix.NFTA_META_SREG) {
+		t.registers.put(a.Uint32(unix.NFTA_META_DREG), v)
 		return
 	}
-	size := 4
-	switch key {
-	case unix.NFT_META_NFPROTO, unix.NFT_META_L4PROTO, unix.NFT_META_PKTTYPE:
-		size = 1
-	case unix.NFT_META_PROTOCOL, unix.NFT_META_IIFTYPE, unix.NFT_META_OIFTYPE:
-		size = 2
-	case unix.NFT_META_IIFNAME, unix.NFT_META_OIFNAME:
-		size = 16
+	switch other := (rules.Other{Words: rules.Words("meta " + v.Key + " set …")}); key {
+	case unix.NFT_META_MARK:
+		t.effect(rules.SetMark{To: t.registers.get(a.Uint32(unix.NFTA_META_SREG), 4)})
+	case unix.NFT_META_NFTRACE:
+		t.add(rules.Other{Harmless: true, Words: rules.Words(t.said("meta nftrace set 1", "-j TRACE"))})
+	case unix.NFT_META_PRIORITY, unix.NFT_META_SECMARK:
+		other.Harmless = true
+		t.add(other)
+	default:
+		t.effect(other)
 	}
-	t.registers.put(a.Uint32(unix.NFTA_META_DREG), rules.Meta{Key: name, ByteSize: size})
 }
 
 func (t *translator) ct(a nft.Attributes) {
 	key := a.Uint32(unix.NFTA_CT_KEY)
-	name := nameOf(ctNames, key)
-	if a.Has(unix.NFTA_CT_SREG) {
-		if key == unix.NFT_CT_MARK {
-			t.effect(rules.SetMark{Connection: true, To: t.registers.get(a.Uint32(unix.NFTA_CT_SREG), 4)})
-		} else {
-			t.add(rules.Other{Harmless: true, Words: rules.Words("ct " + name + " set …")})
+	v, ok := ctKeys[key]
+	if !ok {
+		v = rules.Ct{Key: fmt.Sprintf("key-%d", key), ByteSize: 4}
+	}
+	switch {
+	case !a.Has(unix.NFTA_CT_SREG):
+		if d := a.Get(unix.NFTA_CT_DIRECTION); len(d) == 1 {
+			v.Directed, v.Reply = true, d[0] == 1
 		}
-		return
-	}
-	v := rules.Ct{Key: name, ByteSize: 4}
-	if d := a.Get(unix.NFTA_CT_DIRECTION); len(d) == 1 {
-		v.Directed, v.Reply = true, d[0] == 1
-	}
-	switch key {
-	case unix.NFT_CT_DIRECTION, unix.NFT_CT_L3PROTOCOL, unix.NFT_CT_PROTOCOL:
-		v.ByteSize = 1
-	case unix.NFT_CT_PROTO_SRC, unix.NFT_CT_PROTO_DST, unix.NFT_CT_ZONE:
-		v.ByteSize = 2
-	case unix.NFT_CT_SRC, unix.NFT_CT_DST:
-		if t.family == decision.IPv6 {
-			v.ByteSize = 16
+		if v.ByteSize == 0 {
+			v.ByteSize = t.addressSize()
 		}
-	case ctSrcIP6, ctDstIP6, unix.NFT_CT_LABELS, unix.NFT_CT_HELPER:
-		v.ByteSize = 16
-	case unix.NFT_CT_BYTES, unix.NFT_CT_PKTS, unix.NFT_CT_AVGPKT:
-		v.ByteSize = 8
+		t.registers.put(a.Uint32(unix.NFTA_CT_DREG), v)
+	case key == unix.NFT_CT_MARK:
+		t.effect(rules.SetMark{Connection: true, To: t.registers.get(a.Uint32(unix.NFTA_CT_SREG), 4)})
+	default:
+		t.add(rules.Other{Harmless: true, Words: rules.Words("ct " + v.Key + " set …")})
 	}
-	t.registers.put(a.Uint32(unix.NFTA_CT_DREG), v)
+}
+
+// addressSize is the size of an address of the family, in bytes.
+func (t *translator) addressSize() int {
+	if t.family == decision.IPv6 {
+		return 16
+	}
+	return 4
 }
 
 func (t *translator) fib(a nft.Attributes) {
@@ -434,10 +420,7 @@ func (t *translator) nat(kind rules.NATKind, a nft.Attributes, flags, addrMin, a
 		}
 		return t.registers.get(a.Uint32(attribute), size)
 	}
-	size := 4
-	if t.family == decision.IPv6 {
-		size = 16
-	}
+	size := t.addressSize()
 	n := rules.NAT{
 		Kind: kind, First: value(addrMin, size), Last: value(addrMax, size), FirstPort: value(portMin, 2), LastPort: value(portMax, 2),
 		Netmap: a.Uint32(flags)&unix.NF_NAT_RANGE_NETMAP != 0,
