@@ -48,12 +48,14 @@ func host() *Host {
 
 // pod is a flow of the pod 10.244.1.9 to an endpoint on another node.
 var pod = Packet{
-	Protocol: 6, Source: netip.MustParseAddrPort("10.244.1.9:1000"), Destination: netip.MustParseAddrPort("172.20.0.9:80"),
-	Original: netip.MustParseAddrPort("10.96.0.1:80"), In: "veth1", Out: "eth0",
+	Packet: decision.Packet{
+		Protocol: decision.TCP, Source: netip.MustParseAddrPort("10.244.1.9:1000"), Destination: netip.MustParseAddrPort("10.96.0.1:80"), InInterface: "veth1",
+	},
+	Endpoint: netip.MustParseAddrPort("172.20.0.9:80"), Out: "eth0",
 }
 
 func evaluate(p Packet, tables ...*Table) Result {
-	return new(Evaluator).Evaluate(&Ruleset{Host: host(), Tables: map[decision.Family][]*Table{decision.FamilyOf(p.Destination.Addr()): tables}}, p)
+	return new(Evaluator).Evaluate(&Ruleset{Host: host(), Tables: map[decision.Family][]*Table{decision.FamilyOf(p.Endpoint.Addr()): tables}}, p)
 }
 
 // TestTranslate: what becomes of the source.
@@ -161,7 +163,7 @@ func TestTables(t *testing.T) {
 	if r := evaluate(pod, one, two); r.Table != "two" || !strings.Contains(r.Unknown, "by its policy") || r.Rule == nil {
 		t.Errorf("%+v, want the policy", r)
 	}
-	if !one.Translates() || two.Translates() || (*Ruleset)(nil).Any(decision.IPv4) {
+	if !one.Base.Translates() || two.Base.Translates() || (*Ruleset)(nil).Any(decision.IPv4) {
 		t.Error("which tables translate is not known")
 	}
 }
@@ -183,7 +185,7 @@ func TestTranslates(t *testing.T) {
 		"a verdict":          {rules.Verdict{Kind: rules.Accept}, false},
 		"a map of verdicts":  {rules.VerdictMap{Set: &rules.Set{Elements: []rules.Element{{Verdict: rules.Verdict{Kind: rules.Drop}}}}}, false},
 	} {
-		if got := (&Table{Base: chain("POSTROUTING", rule(tt.step))}).Translates(); got != tt.want {
+		if got := chain("POSTROUTING", rule(tt.step)).Translates(); got != tt.want {
 			t.Errorf("%s: %t, want %t", name, got, tt.want)
 		}
 	}

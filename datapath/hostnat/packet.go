@@ -1,10 +1,48 @@
 package hostnat
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
+
+// header is the bytes of a header as far as they are known.
+type header struct{ data, known [40]byte }
+
+func (h *header) put(at int, b ...byte) {
+	copy(h.data[at:], b)
+	for i := range b {
+		h.known[at+i] = 0xff
+	}
+}
+
+// writeHeaders writes what is known of the packet's headers.
+func (w *walk) writeHeaders() {
+	p := &w.packet
+	if p.Endpoint.Addr().Is4() {
+		source, destination := p.Source.Addr().As4(), p.Endpoint.Addr().As4()
+		w.network.put(12, source[:]...)
+		w.network.put(16, destination[:]...)
+		w.network.put(9, byte(p.Protocol))
+		// Connection tracking has put fragments together. Bit 6 is "don't fragment".
+		w.network.known[6], w.network.known[7] = 0xbf, 0xff
+	} else {
+		source, destination := p.Source.Addr().As16(), p.Endpoint.Addr().As16()
+		w.network.put(8, source[:]...)
+		w.network.put(24, destination[:]...)
+	}
+	w.transport.put(0, portBytes(p.Source)...)
+	w.transport.put(2, portBytes(p.Endpoint)...)
+	if p.Protocol == decision.TCP {
+		// A SYN and nothing else; ECE and CWR are not known (RFC 3168, 6.1.1).
+		w.transport.data[13], w.transport.known[13] = 0x02, 0x3f
+	}
+}
+
+func portBytes(a netip.AddrPort) []byte { return binary.BigEndian.AppendUint16(nil, a.Port()) }
 
 // Payload, Meta, Ct, AddrType, Address and Local are what rules read of the packet.
 func (w *walk) Payload(v rules.Payload) (b rules.Bits, present bool) {
@@ -23,15 +61,15 @@ func (w *walk) Payload(v rules.Payload) (b rules.Bits, present bool) {
 
 // AddrType is the type of an address by the host's own addresses.
 func (w *walk) AddrType(v rules.AddrType) rules.Bits {
-	a, device := w.packet.Destination.Addr(), ""
+	a, device := w.packet.Endpoint.Addr(), ""
 	if v.Source {
 		a = w.packet.Source.Addr()
 	}
 	switch {
-	case v.In && w.packet.In == "" && !w.packet.Local:
+	case v.In && w.packet.InInterface == "" && !w.packet.Local:
 		return rules.UnknownBits(4)
 	case v.In:
-		device = w.packet.In
+		device = w.packet.InInterface
 	case v.Out:
 		device = w.packet.Out
 	}
@@ -41,12 +79,12 @@ func (w *walk) AddrType(v rules.AddrType) rules.Bits {
 // Meta is a property of the packet, as far as it is known.
 func (w *walk) Meta(v rules.Meta) (b rules.Bits, present bool) {
 	p := &w.packet
-	is4 := p.Destination.Addr().Is4()
+	is4 := p.Endpoint.Addr().Is4()
 	switch v.Key {
 	case "mark":
 		return w.mark, true
 	case "l4proto":
-		b.Put([]byte{p.Protocol})
+		b.Put([]byte{byte(p.Protocol)})
 	case "nfproto":
 		b.Put([]byte{rules.NFProto(is4)})
 	case "protocol": // an EtherType
@@ -55,11 +93,11 @@ func (w *walk) Meta(v rules.Meta) (b rules.Bits, present bool) {
 			b.Put([]byte{0x86, 0xdd})
 		}
 	case "iifname":
-		return w.name(p.In, p.Local)
+		return w.name(p.InInterface, p.Local)
 	case "oifname":
 		return w.name(p.Out, false)
 	case "iif":
-		return w.index(p.In, p.Local)
+		return w.index(p.InInterface, p.Local)
 	case "oif":
 		return w.index(p.Out, false)
 	case "pkttype": // PACKET_HOST (if_packet.h), of forwarded packets to this host and of its own
@@ -101,27 +139,16 @@ const (
 // Ct is a property of the connection, which has seen no reply yet.
 func (w *walk) Ct(v rules.Ct) (b rules.Bits, present bool) {
 	p := &w.packet
-	is4 := p.Destination.Addr().Is4()
-	source, destination := p.Source, p.Original
+	is4 := p.Endpoint.Addr().Is4()
+	source, destination := p.Source, p.Destination
 	if v.Reply {
-		source, destination = p.Destination, p.Source
-	}
-	address := func(a netip.Addr, want4 bool) (rules.Bits, bool) {
-		if a.Is4() != want4 {
-			return rules.UnknownBits(v.ByteSize), false
-		}
-		b.PutAddr(a)
-		return b, true
-	}
-	port := func(a netip.AddrPort) (rules.Bits, bool) {
-		b.Put([]byte{byte(a.Port() >> 8), byte(a.Port())})
-		return b, true
+		source, destination = p.Endpoint, p.Source
 	}
 	switch v.Key {
 	case "state":
 		return rules.Number(stateNew), true
 	case "status":
-		if p.Original != p.Destination {
+		if p.Endpoint != p.Destination {
 			return rules.Number(statusDNAT), true
 		}
 		return rules.Number(1 << 8), true
@@ -130,25 +157,21 @@ func (w *walk) Ct(v rules.Ct) (b rules.Bits, present bool) {
 	case "mark":
 		return w.connmark, true
 	case "protocol":
-		b.Put([]byte{p.Protocol})
+		b.Put([]byte{byte(p.Protocol)})
 	case "l3proto":
 		b.Put([]byte{rules.NFProto(is4)})
-	case "saddr":
-		return address(source.Addr(), is4)
-	case "daddr":
-		return address(destination.Addr(), is4)
-	case "ip saddr":
-		return address(source.Addr(), true)
-	case "ip daddr":
-		return address(destination.Addr(), true)
-	case "ip6 saddr":
-		return address(source.Addr(), false)
-	case "ip6 daddr":
-		return address(destination.Addr(), false)
+	case "saddr", "ip saddr", "ip6 saddr", "daddr", "ip daddr", "ip6 daddr":
+		if is4 && strings.HasPrefix(v.Key, "ip6") || !is4 && strings.HasPrefix(v.Key, "ip ") {
+			return rules.UnknownBits(v.ByteSize), false
+		}
+		if strings.HasSuffix(v.Key, "daddr") {
+			source = destination
+		}
+		b.PutAddr(source.Addr())
 	case "proto-src":
-		return port(source)
+		b.Put(portBytes(source))
 	case "proto-dst":
-		return port(destination)
+		b.Put(portBytes(destination))
 	default:
 		return rules.UnknownBits(v.ByteSize), true
 	}
@@ -160,7 +183,7 @@ func (w *walk) Address(source bool) netip.Addr {
 	if source {
 		return w.packet.Source.Addr()
 	}
-	return w.packet.Destination.Addr()
+	return w.packet.Endpoint.Addr()
 }
 
 // Local reports whether a program on this host sent the packet.

@@ -41,27 +41,11 @@ type Table struct {
 	Base *rules.Chain
 }
 
-// Translates reports whether the table has a rule that translates, or may do so.
-func (t *Table) Translates() bool { return t.Base.Translates() }
-
-// Packet is the first packet of a connection as it reaches POSTROUTING. Its length, options,
-// chunks and frame are not known.
+// Packet is the first packet of a connection as it reaches POSTROUTING on its way to Endpoint, its translated
+// destination. Its length, options, chunks and frame are not known; an empty InInterface is not known, unless Local.
 type Packet struct {
-	Protocol uint8
-	Source   netip.AddrPort
-	// Destination is the translated destination, and Original the one before.
-	Destination, Original netip.AddrPort
-	Local                 bool
-	In                    string // empty: not known, unless Local
-	Out                   string
-	Mark                  uint32
-}
-
-// PacketOf is a flow's first packet p on its way to the endpoint, through the device out; mark is
-// the packet's.
-func PacketOf(p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) Packet {
-	return Packet{
-		Protocol: uint8(p.Protocol), Source: p.Source, Destination: endpoint, Original: p.Destination,
-		Local: p.Local, In: p.InInterface, Out: out, Mark: mark,
-	}
+	decision.Packet
+	Endpoint netip.AddrPort
+	Out      string // the output device
+	Mark     uint32
 }

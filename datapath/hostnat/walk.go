@@ -47,9 +47,6 @@ type walk struct {
 	result       Result // valid iff an exit is stopped
 }
 
-// header is the bytes of a header as far as they are known.
-type header struct{ data, known [40]byte }
-
 // exit is how the walk through a chain ended.
 type exit uint8
 
@@ -67,7 +64,7 @@ func (e *Evaluator) Evaluate(r *Ruleset, p Packet) Result {
 	w := &e.walk
 	*w = walk{packet: p, host: r.Host, mark: rules.Number(p.Mark), connmark: rules.Number(0)}
 	w.writeHeaders()
-	for _, t := range r.Tables[decision.FamilyOf(p.Destination.Addr())] {
+	for _, t := range r.Tables[decision.FamilyOf(p.Endpoint.Addr())] {
 		w.doubt, w.ended = false, false
 		x := w.chain(t.Base)
 		if x == returned && t.Base.Drops {
@@ -85,36 +82,6 @@ func (e *Evaluator) Evaluate(r *Ruleset, p Packet) Result {
 		}
 	}
 	return Result{}
-}
-
-// writeHeaders writes what is known of the packet's headers.
-func (w *walk) writeHeaders() {
-	p := &w.packet
-	put := func(data, known []byte, at int, b ...byte) {
-		copy(data[at:], b)
-		for i := range b {
-			known[at+i] = 0xff
-		}
-	}
-	n := func(at int, b ...byte) { put(w.network.data[:], w.network.known[:], at, b...) }
-	if p.Destination.Addr().Is4() {
-		source, destination := p.Source.Addr().As4(), p.Destination.Addr().As4()
-		n(12, source[:]...)
-		n(16, destination[:]...)
-		n(9, p.Protocol)
-		// Connection tracking has put fragments together. Bit 6 is "don't fragment".
-		w.network.known[6], w.network.known[7] = 0xbf, 0xff
-	} else {
-		source, destination := p.Source.Addr().As16(), p.Destination.Addr().As16()
-		n(8, source[:]...)
-		n(24, destination[:]...)
-	}
-	t := func(at int, b ...byte) { put(w.transport.data[:], w.transport.known[:], at, b...) }
-	t(0, byte(p.Source.Port()>>8), byte(p.Source.Port()), byte(p.Destination.Port()>>8), byte(p.Destination.Port()))
-	if p.Protocol == uint8(decision.TCP) {
-		// A SYN and nothing else; ECE and CWR are not known (RFC 3168, 6.1.1).
-		w.transport.data[13], w.transport.known[13] = 0x02, 0x3f
-	}
 }
 
 // stop ends the walk: r's effect is unknown, or it is a translation already in w.result.
@@ -291,7 +258,7 @@ func (w *walk) translate(r *rules.Rule, n rules.NAT) exit {
 	case !n.Fully && n.First != nil && within(p.Source, first, last, result.FirstPort, result.LastPort), n.First == nil:
 		result.Source = p.Source.Addr() // get_unique_tuple
 	default:
-		result.Source = Select(first, last, p.Source.Addr(), p.Destination.Addr(), 0, n.Persistent, false)
+		result.Source = Select(first, last, p.Source.Addr(), p.Endpoint.Addr(), 0, n.Persistent, false)
 	}
 	inPorts := n.FirstPort == nil || result.FirstPort <= p.Source.Port() && p.Source.Port() <= result.LastPort
 	switch {

@@ -89,7 +89,7 @@ func (t *Translator) Any(f decision.Family) bool { return t.follower.Rules().Any
 // Translate returns the effect of the rules on a flow from p that is sent to the endpoint through the interface out.
 // p.InInterface must be set unless p is Local; mark is the packet's. It allocates nothing, unless the effect is unknown.
 func (t *Translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) hostnat.Result {
-	r := t.evaluator.Evaluate(t.follower.Rules(), hostnat.PacketOf(p, endpoint, out, mark))
+	r := t.evaluator.Evaluate(t.follower.Rules(), hostnat.Packet{Packet: *p, Endpoint: endpoint, Out: out, Mark: mark})
 	if r.Unknown != "" {
 		t.follower.logUnknown(r)
 	}
@@ -107,7 +107,7 @@ func (f *Follower) Translate(p *decision.Packet, endpoint netip.AddrPort) hostna
 	if err != nil {
 		return hostnat.Result{Rule: &rules.Rule{Chain: "POSTROUTING"}, Unknown: err.Error()}
 	}
-	return new(hostnat.Evaluator).Evaluate(inForce, hostnat.PacketOf(p, endpoint, out, 0))
+	return new(hostnat.Evaluator).Evaluate(inForce, hostnat.Packet{Packet: *p, Endpoint: endpoint, Out: out})
 }
 
 // Unknown describes the rules that cannot be evaluated, of those that flows have reached, and the
@@ -204,7 +204,7 @@ func (f *Follower) compile() {
 	set := &hostnat.Ruleset{Tables: make(map[decision.Family][]*hostnat.Table), Host: f.host}
 	for family, tables := range f.read.Tables {
 		for _, t := range tables {
-			if t.Translates() {
+			if t.Base.Translates() {
 				set.Tables[family] = append(set.Tables[family], t)
 			}
 		}

@@ -97,16 +97,16 @@ func FuzzRules(f *testing.F) {
 // evaluate sends a packet through each chain, and prints the rules: whatever they are, nothing panics.
 func evaluate(f decision.Family, chains []*rules.Chain) {
 	p := hostnat.Packet{
-		Protocol: 6, Source: netip.MustParseAddrPort("10.244.0.2:1000"), Original: netip.MustParseAddrPort("10.96.0.1:80"),
-		Destination: netip.MustParseAddrPort("10.244.0.3:8080"), Out: "eth0",
+		Packet:   decision.Packet{Protocol: decision.TCP, Source: netip.MustParseAddrPort("10.244.0.2:1000"), Destination: netip.MustParseAddrPort("10.96.0.1:80")},
+		Endpoint: netip.MustParseAddrPort("10.244.0.3:8080"), Out: "eth0",
 	}
 	if f == decision.IPv6 {
-		p.Source, p.Original, p.Destination = netip.MustParseAddrPort("[fd00::2]:1000"), netip.MustParseAddrPort("[fd00::1:1]:80"), netip.MustParseAddrPort("[fd00::3]:8080")
+		p.Source, p.Destination, p.Endpoint = netip.MustParseAddrPort("[fd00::2]:1000"), netip.MustParseAddrPort("[fd00::1:1]:80"), netip.MustParseAddrPort("[fd00::3]:8080")
 	}
 	host := new(hostnat.Host)
 	for _, c := range chains {
 		table := &hostnat.Table{Base: c}
-		_ = table.Translates()
+		_ = c.Translates()
 		set := &hostnat.Ruleset{Host: host, Tables: map[decision.Family][]*hostnat.Table{f: {table}}}
 		_ = new(hostnat.Evaluator).Evaluate(set, p)
 		for _, r := range c.Rules {

@@ -250,7 +250,9 @@ func TestNativeRules(t *testing.T) {
 							port++
 							source, destination := netip.AddrPortFrom(netip.MustParseAddr(from), port), netip.AddrPortFrom(netip.MustParseAddr(to), service)
 							protocol := map[string]uint8{"udp": 17, "tcp": 6}[network]
-							result := new(hostnat.Evaluator).Evaluate(set, hostnat.Packet{Protocol: protocol, Source: source, Destination: destination, Original: destination, Local: true, Out: "veth"})
+							result := new(hostnat.Evaluator).Evaluate(set, hostnat.Packet{
+								Packet: decision.Packet{Protocol: decision.Protocol(protocol), Source: source, Destination: destination, Local: true}, Endpoint: destination, Out: "veth",
+							})
 							got := servers.source(n.NS, network, source, destination)
 							switch {
 							case result.Unknown != "":
