@@ -140,7 +140,7 @@ var tcpNames = [...]string{"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_W
 
 // String returns the kernel's name of the state (tcp_conntrack_names in nf_conntrack_proto_tcp.c),
 // or the number of an unknown one.
-func (s TCPState) String() string { return stateName(tcpNames[:], uint8(s)) }
+func (s TCPState) String() string { return nameOf(tcpNames[:], uint8(s)) }
 
 // SCTPState is enum sctp_conntrack (nf_conntrack_sctp.h).
 type SCTPState uint8
@@ -163,9 +163,10 @@ var sctpNames = [...]string{"NONE", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED", "E
 
 // String returns the kernel's name of the state (sctp_conntrack_names in
 // nf_conntrack_proto_sctp.c), or the number of an unknown one.
-func (s SCTPState) String() string { return stateName(sctpNames[:], uint8(s)) }
+func (s SCTPState) String() string { return nameOf(sctpNames[:], uint8(s)) }
 
-func stateName(names []string, n uint8) string {
+// nameOf returns the name of a code, or the number of an unknown one.
+func nameOf(names []string, n uint8) string {
 	if int(n) < len(names) {
 		return names[n]
 	}

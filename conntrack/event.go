@@ -19,18 +19,10 @@ const (
 	Began
 )
 
+var kindNames = [...]string{"unknown", "UPDATE", "DESTROY", "NEW"}
+
 // String returns the kind in the words of conntrack(8).
-func (k EventKind) String() string {
-	switch k {
-	case Updated:
-		return "UPDATE"
-	case Destroyed:
-		return "DESTROY"
-	case Began:
-		return "NEW"
-	}
-	return "unknown"
-}
+func (k EventKind) String() string { return nameOf(kindNames[:], uint8(k)) }
 
 // Event is a change of an entry, whichever program caused it. There are no events of an entry that was created while
 // net.netfilter.nf_conntrack_events was 0, or was 2, the default since Linux 5.19, without a listener in any network

@@ -25,20 +25,10 @@ const (
 	Replaced
 )
 
+var outcomeNames = [...]string{"failed", "created", "kept", "replaced"}
+
 // String returns the outcome as in flow records.
-func (o Outcome) String() string {
-	switch o {
-	case Failed:
-		return "failed"
-	case Created:
-		return "created"
-	case Kept:
-		return "kept"
-	case Replaced:
-		return "replaced"
-	}
-	return "unknown"
-}
+func (o Outcome) String() string { return nameOf(outcomeNames[:], uint8(o)) }
 
 // Result is the result for one entry.
 type Result struct {

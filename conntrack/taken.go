@@ -37,7 +37,6 @@ func (t *Table) settle(entries []Entry, results []Result) {
 		t.lookUpConflicts()
 		t.replace()
 		t.locks.unlock(locks)
-		t.taken = keepLater(t.taken, t.conflicts)
 	}
 }
 
@@ -79,17 +78,6 @@ func (t *Table) createOrLookUp(entries []Entry, results []Result) {
 		c.lookup = t.lookups[i]
 	}
 	t.replace()
-	t.taken = keepLater(t.taken, t.conflicts)
-}
-
-func keepLater(taken []int, conflicts []conflict) []int {
-	kept := taken[:0]
-	for k, i := range taken {
-		if conflicts[k].later {
-			kept = append(kept, i)
-		}
-	}
-	return kept
 }
 
 // lookUpConflicts finds the connections that have the tuples.
@@ -107,7 +95,7 @@ func (t *Table) lookUpConflicts() {
 }
 
 // replace creates the entries whose tuples are free by now or may be taken from the connections
-// that have them, and sets the results of all conflicts.
+// that have them, and sets the results of the conflicts. It leaves in t.taken those to look up later.
 func (t *Table) replace() {
 	t.begin()
 	for k := range t.conflicts {
@@ -132,17 +120,21 @@ func (t *Table) replace() {
 		}
 		t.buf = appendCreate(t.buf, t.next(nil, &c.created), c.entry)
 	}
-	if len(t.requests) == 0 {
-		return
+	var err error
+	if len(t.requests) > 0 {
+		err = t.exchange()
 	}
-	err := t.exchange()
-	for k := range t.conflicts {
+	later := t.taken[:0]
+	for k, i := range t.taken {
 		c := &t.conflicts[k]
-		c.later = c.later || IsNotFound(c.extended) // it ended just now: the tuple is free
 		if c.outcome != Failed {
 			*c.result = t.outcome(c, err)
 		}
+		if c.later || IsNotFound(c.extended) { // it ended just now: the tuple is free
+			later = append(later, i)
+		}
 	}
+	t.taken = later
 }
 
 // outcome sets the result of a conflict whose entry was to be created.

@@ -239,13 +239,8 @@ func (f *Follower) fault(text string, err error) {
 }
 
 // once logs a message that was not logged before.
-func (f *Follower) once(text string, args ...string) {
-	key := text
-	fields := make([]any, len(args))
-	for i, a := range args {
-		key += "\x00" + a
-		fields[i] = a
-	}
+func (f *Follower) once(text string, args ...any) {
+	key := fmt.Sprint(append([]any{text}, args...))
 	const most = 1000 // a host with ever new messages must not fill the memory
 	f.logMu.Lock()
 	defer f.logMu.Unlock()
@@ -253,5 +248,5 @@ func (f *Follower) once(text string, args ...string) {
 		return
 	}
 	f.logged[key] = true
-	f.log.Warn(text, fields...)
+	f.log.Warn(text, args...)
 }

@@ -62,13 +62,7 @@ func (t *Table) String() string {
 
 // Of returns the tables of a family, in order.
 func (r *Rules) Of(f decision.Family) []*Table {
-	var tables []*Table
-	for _, t := range r.Tables {
-		if t.Family == f {
-			tables = append(tables, t)
-		}
-	}
-	return tables
+	return slices.DeleteFunc(slices.Clone(r.Tables), func(t *Table) bool { return t.Family != f })
 }
 
 // OrderUnknown reports that the order of some tables of a family is unknown, and may matter. The
@@ -77,18 +71,12 @@ func (r *Rules) Of(f decision.Family) []*Table {
 // is listed after them, as on a host where it is the oldest.
 func (r *Rules) OrderUnknown(f decision.Family) bool {
 	tables := r.Of(f)
-	for _, t := range tables {
-		if t.Backend == xtables.Legacy && t.hasRules() && slices.ContainsFunc(tables, func(o *Table) bool {
-			return o.Backend != xtables.Legacy && o.Priority == t.Priority && o.hasRules()
-		}) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tables, func(t *Table) bool {
+		return t.Backend == xtables.Legacy && len(t.Base.Rules) > 0 && slices.ContainsFunc(tables, func(o *Table) bool {
+			return o.Backend != xtables.Legacy && o.Priority == t.Priority && len(o.Base.Rules) > 0
+		})
+	})
 }
-
-// hasRules reports whether a packet that leaves meets any rule.
-func (t *Table) hasRules() bool { return len(t.Base.Rules) > 0 }
 
 // postrouting is the built-in chain that packets meet when they leave.
 const postrouting = "POSTROUTING"
