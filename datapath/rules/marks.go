@@ -1,5 +1,7 @@
 package rules
 
+import "encoding/binary"
+
 // Marks are bits of the packet mark and of the connection mark.
 type Marks struct{ Packet, Connection uint32 }
 
@@ -21,13 +23,11 @@ func (r *Rule) MarkUse() MarkUse {
 func (u *MarkUse) step(s Step) {
 	switch s := s.(type) {
 	case Compare:
-		for _, v := range s.Values {
-			u.tests(v)
-		}
+		u.Tests.add(readsOf(s.Values))
 	case In:
-		u.key(s.Key)
+		u.Tests.add(readsOf(s.Key))
 	case VerdictMap:
-		u.key(s.Key)
+		u.Tests.add(readsOf(s.Key))
 	case Module:
 		for _, t := range s.Tests {
 			u.step(t)
@@ -37,88 +37,73 @@ func (u *MarkUse) step(s Step) {
 			u.step(t)
 		}
 	case SetMark:
-		packet, connection := reads(s.To)
-		if s.Connection {
-			u.Changes.Connection |= ^unchanged(s.To, s.Connection)
-			u.Copies.Packet |= packet
+		if of := reads(s.To); s.Connection {
+			u.Changes.Connection |= ^unchanged(s.To, ConnectionMark)
+			u.Copies.Packet |= of.Packet
 		} else {
-			u.Changes.Packet |= ^unchanged(s.To, s.Connection)
-			u.Copies.Connection |= connection
+			u.Changes.Packet |= ^unchanged(s.To, PacketMark)
+			u.Copies.Connection |= of.Connection
 		}
 	}
 }
 
-func (u *MarkUse) key(k Key) {
-	for _, v := range k {
-		u.tests(v)
+func (m *Marks) add(other Marks) {
+	m.Packet |= other.Packet
+	m.Connection |= other.Connection
+}
+
+// readsOf are the bits of the marks that the values depend on.
+func readsOf(values []Value) (m Marks) {
+	for _, v := range values {
+		m.add(reads(v))
 	}
+	return m
 }
 
-func (u *MarkUse) tests(v Value) {
-	packet, connection := reads(v)
-	u.Tests.Packet |= packet
-	u.Tests.Connection |= connection
-}
-
-func isMark(v Value, connection bool) bool {
-	if connection {
-		c, ok := v.(Ct)
-		return ok && c.Key == "mark"
-	}
-	m, ok := v.(Meta)
-	return ok && m.Key == "mark"
-}
-
-// reads are the bits of the marks that the value depends on.
-func reads(v Value) (packet, connection uint32) {
+func reads(v Value) Marks {
 	switch v := v.(type) {
-	case Masked:
-		packet, connection = reads(v.Of)
-		if len(v.Mask) == 4 {
-			mask := hexOf(v.Mask).(uint32)
-			return packet & mask, connection & mask
+	case Meta:
+		if v == PacketMark {
+			return Marks{Packet: ^uint32(0)}
 		}
+	case Ct:
+		if v == ConnectionMark {
+			return Marks{Connection: ^uint32(0)}
+		}
+	case Masked:
+		m, mask := reads(v.Of), word(v.Mask, ^uint32(0))
+		return Marks{m.Packet & mask, m.Connection & mask}
 	case Xor:
-		packet, connection = reads(v.A)
-		p, c := reads(v.B)
-		return packet | p, connection | c
+		return readsOf([]Value{v.A, v.B})
 	case Shifted:
 		return reads(v.Of)
 	case Swapped:
 		return reads(v.Of)
 	case Mapped:
-		for _, k := range v.Key {
-			p, c := reads(k)
-			packet, connection = packet|p, connection|c
-		}
-	default:
-		if isMark(v, false) {
-			return ^uint32(0), 0
-		}
-		if isMark(v, true) {
-			return 0, ^uint32(0)
-		}
+		return readsOf(v.Key)
 	}
-	return packet, connection
+	return Marks{}
+}
+
+// word is a number of four bytes; otherwise is for other sizes.
+func word(b []byte, otherwise uint32) uint32 {
+	if len(b) != 4 {
+		return otherwise
+	}
+	return binary.NativeEndian.Uint32(b)
 }
 
 // unchanged are the bits of the value that are surely those of the mark itself.
-func unchanged(v Value, connection bool) uint32 {
+func unchanged(v, mark Value) uint32 {
 	switch v := v.(type) {
 	case Masked:
-		if len(v.Mask) != 4 {
-			return 0
-		}
-		kept := unchanged(v.Of, connection) & hexOf(v.Mask).(uint32)
-		if len(v.Xor) == 4 {
-			kept &^= hexOf(v.Xor).(uint32)
-		}
-		return kept
+		return unchanged(v.Of, mark) & word(v.Mask, 0) &^ word(v.Xor, 0)
 	case Xor:
-		return unchanged(v.A, connection)&^support(v.B) | unchanged(v.B, connection)&^support(v.A)
-	}
-	if isMark(v, connection) {
-		return ^uint32(0)
+		return unchanged(v.A, mark)&^support(v.B) | unchanged(v.B, mark)&^support(v.A)
+	case Meta, Ct:
+		if v == mark {
+			return ^uint32(0)
+		}
 	}
 	return 0
 }
@@ -127,17 +112,9 @@ func unchanged(v Value, connection bool) uint32 {
 func support(v Value) uint32 {
 	switch v := v.(type) {
 	case Const:
-		if len(v) == 4 {
-			return hexOf(v).(uint32)
-		}
+		return word(v, ^uint32(0))
 	case Masked:
-		if len(v.Mask) == 4 {
-			bits := support(v.Of) & hexOf(v.Mask).(uint32)
-			if len(v.Xor) == 4 {
-				bits |= hexOf(v.Xor).(uint32)
-			}
-			return bits
-		}
+		return support(v.Of)&word(v.Mask, ^uint32(0)) | word(v.Xor, 0)
 	case Shifted:
 		return shifted(support(v.Of), v.By)
 	}

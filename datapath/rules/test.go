@@ -52,32 +52,17 @@ func (r Range) contains(b *Bits) Truth {
 		}
 		return t
 	}
-	// The least value that it may have, and the greatest.
-	least, greatest := 0, 0 // compared with First and Last: -1, 0 or 1
-	leastOver, greatestUnder := 0, 0
+	least, greatest := data, make([]byte, 0, room) // of the values that it may have
 	for i := range data {
-		low, high := data[i], data[i]|^known[i]
-		least, leastOver = ordered(least, low, r.First[i]), ordered(leastOver, low, r.Last[i])
-		greatest, greatestUnder = ordered(greatest, high, r.Last[i]), ordered(greatestUnder, high, r.First[i])
+		greatest = append(greatest, data[i]|^known[i])
 	}
 	switch {
-	case greatestUnder < 0 || leastOver > 0:
+	case bytes.Compare(greatest, r.First) < 0 || bytes.Compare(least, r.Last) > 0:
 		return False
-	case least >= 0 && greatest <= 0:
+	case bytes.Compare(least, r.First) >= 0 && bytes.Compare(greatest, r.Last) <= 0:
 		return True
 	}
 	return Unknown
-}
-
-// ordered goes on comparing two numbers byte by byte.
-func ordered(before int, a, b byte) int {
-	if before != 0 || a == b {
-		return before
-	}
-	if a < b {
-		return -1
-	}
-	return 1
 }
 
 // Compare tests whether one of the values is in one of the ranges; it is a [Test].

@@ -2,14 +2,17 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
 
@@ -26,7 +29,7 @@ type heartbeat struct {
 	alive   ruleset.Alive
 	workers []*worker
 	lease   *lease
-	sockets []int
+	sockets []net.Conn
 	stop    chan struct{}
 	running sync.WaitGroup
 }
@@ -36,20 +39,15 @@ type heartbeat struct {
 func newHeartbeat(lease *lease, workers []*worker, log *slog.Logger) *heartbeat {
 	p := &heartbeat{alive: ruleset.Alive{Mark: heartbeatMark, Timeout: lease.timeout}, workers: workers, lease: lease, stop: make(chan struct{})}
 	for _, f := range []struct {
-		name   string
-		domain int
-		local  func(port int) unix.Sockaddr
+		local  netip.Addr
 		exists *bool
-	}{
-		{"IPv4", unix.AF_INET, func(port int) unix.Sockaddr { return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}} }, &p.alive.IPv4},
-		{"IPv6", unix.AF_INET6, func(port int) unix.Sockaddr { return &unix.SockaddrInet6{Port: port, Addr: [16]byte{15: 1}} }, &p.alive.IPv6},
-	} {
-		fd, err := openHeartbeat(f.domain, f.local)
+	}{{netip.AddrFrom4([4]byte{127, 0, 0, 1}), &p.alive.IPv4}, {netip.IPv6Loopback(), &p.alive.IPv6}} {
+		conn, err := openHeartbeat(f.local)
 		if err != nil {
-			log.Warn("a frozen daemon will delay new flows: cannot send packets on the loopback interface", "family", f.name, "error", err)
+			log.Warn("a frozen daemon will delay new flows: cannot send packets on the loopback interface", "family", decision.FamilyOf(f.local).String(), "error", err)
 			continue
 		}
-		p.sockets = append(p.sockets, fd)
+		p.sockets = append(p.sockets, conn)
 		*f.exists = true
 	}
 	return p
@@ -59,26 +57,19 @@ func newHeartbeat(lease *lease, workers []*worker, log *slog.Logger) *heartbeat 
 // nor one that the kernel gives to other sockets.
 const heartbeatPort = 29998
 
-func openHeartbeat(domain int, local func(port int) unix.Sockaddr) (int, error) {
-	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("socket: %w", err)
-	}
+func openHeartbeat(local netip.Addr) (conn net.Conn, err error) {
 	const discard, ports = 9, 100 // RFC 863; no packet arrives there
-	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, heartbeatMark); err == nil {
-		for port := heartbeatPort; port > heartbeatPort-ports; port-- {
-			if err = unix.Bind(fd, local(port)); !errors.Is(err, unix.EADDRINUSE) {
-				break
-			}
+	mark := func(_, _ string, c syscall.RawConn) (err error) {
+		e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, heartbeatMark) })
+		return errors.Join(err, e)
+	}
+	for port := uint16(heartbeatPort); port > heartbeatPort-ports; port-- {
+		d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)), Control: mark}
+		if conn, err = d.Dial("udp", netip.AddrPortFrom(local, discard).String()); !errors.Is(err, unix.EADDRINUSE) {
+			break
 		}
 	}
-	if err == nil {
-		err = unix.Connect(fd, local(discard))
-	}
-	if err != nil {
-		return -1, errors.Join(fmt.Errorf("connect: %w", err), unix.Close(fd))
-	}
-	return fd, nil
+	return conn, err
 }
 
 // start sends heartbeats until Close.
@@ -103,8 +94,8 @@ func (p *heartbeat) start() {
 // send sends a heartbeat in each family. The rule that drops it makes the call fail; so it does after
 // another program removed the rules.
 func (p *heartbeat) send() {
-	for _, fd := range p.sockets {
-		_, _ = unix.Write(fd, []byte{0})
+	for _, c := range p.sockets {
+		_, _ = c.Write([]byte{0})
 	}
 }
 
@@ -112,8 +103,8 @@ func (p *heartbeat) send() {
 func (p *heartbeat) Close() (err error) {
 	close(p.stop)
 	p.running.Wait()
-	for _, fd := range p.sockets {
-		err = errors.Join(err, unix.Close(fd))
+	for _, c := range p.sockets {
+		err = errors.Join(err, c.Close())
 	}
 	return err
 }
