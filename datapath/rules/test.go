@@ -379,7 +379,7 @@ func (r Range) text(v Value, native bool) string {
 	case strings.HasSuffix(name, "l4proto") || name == "ip protocol" || name == "ip6 nexthdr" || strings.HasPrefix(name, "ct") && strings.HasSuffix(name, "protocol"):
 		return r.plain("-", protocols)
 	case strings.HasPrefix(name, "th ") && !native:
-		return r.plain(":", nil)
+		return r.Numbers(":")
 	case strings.HasSuffix(name, "addr"):
 		first, ok := netip.AddrFromSlice(r.First)
 		last, too := netip.AddrFromSlice(r.Last)
@@ -390,9 +390,9 @@ func (r Range) text(v Value, native bool) string {
 		}
 	}
 	if _, swapped := v.(Swapped); swapped && len(r.First) == 4 {
-		return Range{littleEndianOf(r.First), littleEndianOf(r.Last)}.plain("-", nil)
+		return Range{littleEndianOf(r.First), littleEndianOf(r.Last)}.Numbers("-")
 	}
-	return r.plain("-", nil)
+	return r.Numbers("-")
 }
 
 // littleEndianOf is a number in network byte order as one of the machine's.
@@ -402,29 +402,26 @@ func littleEndianOf(b []byte) []byte {
 
 var protocols = map[byte]string{1: "icmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 51: "ah", 58: "ipv6-icmp", 132: "sctp"}
 
+// Numbers is the range with its ends as numbers: of two bytes in network byte order, of four in the machine's.
+func (r Range) Numbers(separator string) string { return r.plain(separator, nil) }
+
 // plain is the range with its ends as numbers, or by the names of single bytes.
 func (r Range) plain(separator string, names map[byte]string) string {
 	text := func(b []byte) string {
-		if len(b) == 1 && names[b[0]] != "" {
+		switch {
+		case len(b) == 1 && names[b[0]] != "":
 			return names[b[0]]
+		case len(b) == 1:
+			return fmt.Sprint(b[0])
+		case len(b) == 2:
+			return fmt.Sprint(binary.BigEndian.Uint16(b))
 		}
-		return numberText(b)
+		return fmt.Sprintf("0x%x", hexOf(b))
 	}
 	if r.single() {
 		return text(r.First)
 	}
 	return text(r.First) + separator + text(r.Last)
-}
-
-// numberText is a number: of two bytes in network byte order, of four in the machine's.
-func numberText(b []byte) string {
-	switch len(b) {
-	case 1:
-		return fmt.Sprint(b[0])
-	case 2:
-		return fmt.Sprint(uint16(b[0])<<8 | uint16(b[1]))
-	}
-	return fmt.Sprintf("0x%x", hexOf(b))
 }
 
 // Text describes the step.

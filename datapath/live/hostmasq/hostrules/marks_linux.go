@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
@@ -90,11 +93,12 @@ func legacyMarkUses(m rules.Marks) (found []MarkUse, err error) {
 }
 
 func nftMarkUses(m rules.Marks) (found []MarkUse, err error) {
-	all, err := nftTables()
+	all, err := nft.Tables(nft.DumpOnce, unix.NFPROTO_UNSPEC)
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	for _, t := range all {
+	for _, listed := range all {
+		t := &nftTable{Table: listed}
 		if t.families() == nil || isOwn(t.Family, t.Name) || t.Name == kubeProxyTable {
 			continue
 		}

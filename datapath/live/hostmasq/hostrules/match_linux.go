@@ -45,30 +45,18 @@ func anyBit(v rules.Value, bits uint32, negated bool) rules.Test {
 
 func word32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// ports is a range of ports, as numbers.
-type ports struct{ first, last uint16 }
-
-func (r raw) ports(at int) ports { return ports{r.u16(at), r.u16(at + 2)} }
-
-var anyPort = ports{0, 65535}
-
-func (p ports) values() rules.Range {
-	return rules.Range{First: binary.BigEndian.AppendUint16(nil, p.first), Last: binary.BigEndian.AppendUint16(nil, p.last)}
+// ports is a range of ports.
+func ports(first, last uint16) rules.Range {
+	return rules.Range{First: binary.BigEndian.AppendUint16(nil, first), Last: binary.BigEndian.AppendUint16(nil, last)}
 }
 
-func (p ports) text(separator string) string {
-	if p.first == p.last {
-		return fmt.Sprint(p.first)
-	}
-	return fmt.Sprintf("%d%s%d", p.first, separator, p.last)
-}
+// addGeneric adds a test whose option package rules knows.
+func (o *options) addGeneric(test rules.Test) { o.add(test, false, test.Text(false)) }
 
-func (o *options) ports(source, destination ports, sourceNegated, destinationNegated bool) {
-	if source != anyPort || sourceNegated {
-		o.add(compare(rules.PortField(true), sourceNegated, source.values()), sourceNegated, "--sport", source.text(":"))
-	}
-	if destination != anyPort || destinationNegated {
-		o.add(compare(rules.PortField(false), destinationNegated, destination.values()), destinationNegated, "--dport", destination.text(":"))
+// addPorts adds a range of ports from the first one at an offset on, unless it is that of all ports.
+func (o *options) addPorts(r raw, at int, source, negated bool) {
+	if first, last := r.u16(at), r.u16(at+2); first > 0 || last < 65535 || negated {
+		o.addGeneric(compare(rules.PortField(source), negated, ports(first, last)))
 	}
 }
 
@@ -121,36 +109,34 @@ var matches = map[string][]layout[rules.Test]{
 func readTCP(r raw) (rules.Test, bool) {
 	option, mask, want, inverted := r.u8(8), r.u8(9), r.u8(10), r.u8(11)
 	o := options{}
-	o.ports(r.ports(0), r.ports(4), inverted&1 != 0, inverted&2 != 0)
+	o.addPorts(r, 0, true, inverted&1 != 0)
+	o.addPorts(r, 4, false, inverted&2 != 0)
 	if option != 0 {
 		o.add(unknownTest, inverted&8 != 0, "--tcp-option", fmt.Sprint(option))
 	}
 	if mask != 0 || want != 0 || inverted&4 != 0 {
-		flags := rules.Masked{Of: rules.FlagsField, Mask: []byte{mask}}
-		o.add(compare(flags, inverted&4 != 0, rules.Exactly([]byte{want})), inverted&4 != 0,
-			"--tcp-flags", rules.TCPFlags(mask), rules.TCPFlags(want))
+		o.addGeneric(compare(rules.Masked{Of: rules.FlagsField, Mask: []byte{mask}}, inverted&4 != 0, rules.Exactly([]byte{want})))
 	}
 	return o.module("tcp"), inverted < 16 && (option != 0 || inverted&8 == 0)
 }
 
 func readUDP(r raw) (rules.Test, bool) {
 	o := options{}
-	o.ports(r.ports(0), r.ports(4), r.u8(8)&1 != 0, r.u8(8)&2 != 0)
+	o.addPorts(r, 0, true, r.u8(8)&1 != 0)
+	o.addPorts(r, 4, false, r.u8(8)&2 != 0)
 	return o.module("udp"), r.u8(8) < 4
 }
 
 func readSCTP(r raw) (rules.Test, bool) {
 	const source, destination, chunks = 1, 2, 4 // XT_SCTP_...
 	flags, inverted := r.u32(284), r.u32(288)
-	from, to := anyPort, anyPort
+	o := options{}
 	if flags&source != 0 {
-		from = r.ports(4)
+		o.addPorts(r, 4, true, inverted&source != 0)
 	}
 	if flags&destination != 0 {
-		to = r.ports(0)
+		o.addPorts(r, 0, false, inverted&destination != 0)
 	}
-	o := options{}
-	o.ports(from, to, flags&inverted&source != 0, flags&inverted&destination != 0)
 	if flags&chunks != 0 {
 		o.add(unknownTest, inverted&chunks != 0, "--chunk-types", "…")
 	}
@@ -168,14 +154,14 @@ func readMultiport(r raw) (rules.Test, bool) {
 	var ranges []rules.Range
 	var texts []string
 	for i := 0; i < count; i++ {
-		p := ports{r.u16(2 + 2*i), r.u16(2 + 2*i)}
+		first := r.u16(2 + 2*i)
 		if newer && r.u8(flagsAt+i) != 0 {
 			if i++; i >= count {
 				return nil, false
 			}
-			p.last = r.u16(2 + 2*i)
 		}
-		ranges, texts = append(ranges, p.values()), append(texts, p.text(":"))
+		p := ports(first, r.u16(2+2*i))
+		ranges, texts = append(ranges, p), append(texts, p.Numbers(":"))
 	}
 	c := rules.Compare{Ranges: ranges, Negated: newer && r.u8(flagsAt+maxPorts) != 0}
 	if side != 1 {
@@ -310,11 +296,11 @@ func readConntrack(r raw) (rules.Test, bool) {
 	for i, side := range sides {
 		given(firstPort<<i, side+"port", func(negated bool) (rules.Test, string) {
 			at := 138 + 2*i
-			p := ports{binary.BigEndian.Uint16(r.data[at:]), binary.BigEndian.Uint16(r.data[at:])}
+			p := rules.Exactly(r.data[at : at+2])
 			if r.revision == 3 {
-				p = ports{r.u16(at), r.u16(at + 16)}
+				p = ports(r.u16(at), r.u16(at+16))
 			}
-			return compare(rules.ConnectionField([]string{"proto-src", "proto-dst"}[i%2], i >= 2, 2), negated, p.values()), p.text(":")
+			return compare(rules.ConnectionField([]string{"proto-src", "proto-dst"}[i%2], i >= 2, 2), negated, p), p.Numbers(":")
 		})
 	}
 	given(status, "status", func(negated bool) (rules.Test, string) {

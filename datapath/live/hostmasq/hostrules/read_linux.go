@@ -93,12 +93,13 @@ func (r *Rules) readNFT() error {
 }
 
 func readNFTTables() ([]*Table, error) {
-	all, err := nftTables()
+	all, err := nft.Tables(nft.DumpOnce, unix.NFPROTO_UNSPEC)
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
 	var tables []*Table
-	for _, t := range all {
+	for _, listed := range all {
+		t := &nftTable{Table: listed}
 		if !t.translates() || isOwn(t.Family, t.Name) {
 			continue
 		}
@@ -114,17 +115,6 @@ func readNFTTables() ([]*Table, error) {
 // that tests the kernel's features ([ruleset.Probe]).
 func isOwn(family uint8, name string) bool {
 	return (family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6) && (name == ruleset.TableName || strings.HasPrefix(name, ruleset.TableName+"-"))
-}
-
-// nftTables lists the tables of all families, with their chains but without rules and
-// sets.
-func nftTables() ([]*nftTable, error) {
-	all, err := nft.Tables(nft.DumpOnce, unix.NFPROTO_UNSPEC)
-	tables := make([]*nftTable, len(all))
-	for i, t := range all {
-		tables[i] = &nftTable{Table: t}
-	}
-	return tables, err
 }
 
 // readContents reads the table's sets and rules.
