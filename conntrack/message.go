@@ -40,17 +40,10 @@ const (
 	ctaMarkMask   = 21
 	ctaFilter     = 25
 
-	ctaStatsGlobalEntries    = 1
-	ctaStatsGlobalMaxEntries = 2 // since Linux 4.18
-
-	ctaCountersOrig    = 9
-	ctaCountersReply   = 10
-	ctaTimestamp       = 20
-	ctaTimestampEvent  = 27
-	ctaCountersPackets = 1
-	ctaCountersBytes   = 2
-	ctaTimestampStart  = 1
-	ctaTimestampStop   = 2
+	ctaCountersOrig   = 9
+	ctaCountersReply  = 10
+	ctaTimestamp      = 20
+	ctaTimestampEvent = 27
 
 	ctaTupleIP       = 1
 	ctaTupleProto    = 2

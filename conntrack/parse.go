@@ -58,12 +58,14 @@ func parseStateAt(b []byte) (s State, at time.Time, err error) {
 			err = s.parseProtoinfo(v)
 		case ctaCountersOrig:
 			s.HasCounters = true
-			s.Sent, err = parseCounters(v)
+			err = pair(v, &s.Sent.Packets, &s.Sent.Bytes)
 		case ctaCountersReply:
 			s.HasCounters = true
-			s.Received, err = parseCounters(v)
+			err = pair(v, &s.Received.Packets, &s.Received.Bytes)
 		case ctaTimestamp:
-			err = s.parseTimes(v)
+			var start, stop int64
+			err = pair(v, &start, &stop)
+			s.Start, s.Stop = timeOf(start), timeOf(stop)
 		case ctaTimestampEvent:
 			at, err = parseTime(v)
 		}
@@ -72,38 +74,33 @@ func parseStateAt(b []byte) (s State, at time.Time, err error) {
 	return s, at, err
 }
 
-func parseCounters(b []byte) (c Counters, err error) {
-	err = attributes(b, func(typ uint16, v []byte) error {
+// pair reads the attributes 1 and 2: CTA_COUNTERS_PACKETS and _BYTES, CTA_TIMESTAMP_START and _STOP, or
+// CTA_STATS_GLOBAL_ENTRIES and _MAX_ENTRIES, the last one since Linux 4.18.
+func pair[T ~uint32 | ~uint64 | ~int64](b []byte, first, second *T) error {
+	return attributes(b, func(typ uint16, v []byte) error {
 		switch typ {
-		case ctaCountersPackets:
-			return number(v, &c.Packets)
-		case ctaCountersBytes:
-			return number(v, &c.Bytes)
+		case 1:
+			return number(v, first)
+		case 2:
+			return number(v, second)
 		}
 		return nil
 	})
-	return c, err
 }
 
-func (s *State) parseTimes(b []byte) error {
-	return attributes(b, func(typ uint16, v []byte) (err error) {
-		switch typ {
-		case ctaTimestampStart:
-			s.Start, err = parseTime(v)
-		case ctaTimestampStop:
-			s.Stop, err = parseTime(v)
-		}
-		return err
-	})
-}
-
-// parseTime reads nanoseconds since 1970; 0 is no time.
+// parseTime reads nanoseconds since 1970.
 func parseTime(b []byte) (time.Time, error) {
 	var ns int64
-	if err := number(b, &ns); err != nil || ns == 0 {
-		return time.Time{}, err
+	err := number(b, &ns)
+	return timeOf(ns), err
+}
+
+// timeOf is nanoseconds since 1970; 0 is no time.
+func timeOf(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
 	}
-	return time.Unix(0, ns), nil
+	return time.Unix(0, ns)
 }
 
 func (s *State) parseProtoinfo(b []byte) error {

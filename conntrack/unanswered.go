@@ -373,13 +373,5 @@ func (t *Table) checkFill() {
 
 // receiveStats takes the answer to checkFill.
 func (t *Table) receiveStats(body []byte) {
-	_ = attributes(body[min(nfgenmsgLen, len(body)):], func(typ uint16, v []byte) error {
-		switch typ {
-		case ctaStatsGlobalEntries:
-			return number(v, &t.entries)
-		case ctaStatsGlobalMaxEntries:
-			return number(v, &t.limit)
-		}
-		return nil
-	})
+	_ = pair(body[min(nfgenmsgLen, len(body)):], &t.entries, &t.limit)
 }

@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -121,9 +120,7 @@ func (k *kernelEvents) Listen(on bool) (err error) {
 // Close makes the kernel send a reply, which wakes a waiting receive.
 func (k *kernelEvents) Close() error {
 	k.closed.Store(true)
-	b := make([]byte, nlmsgHdrLen)
-	binary.NativeEndian.PutUint32(b, nlmsgHdrLen)
-	binary.NativeEndian.PutUint16(b[4:], unix.NLMSG_NOOP)
-	binary.NativeEndian.PutUint16(b[6:], flagRequest|unix.NLM_F_ACK)
+	b, start := beginMessage(nil, unix.NLMSG_NOOP, unix.NLM_F_ACK, 0, 0)
+	b = endMessage(b, start)
 	return k.CloseWaiting(func() error { return k.Write(b) })
 }

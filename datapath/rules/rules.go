@@ -258,23 +258,22 @@ func Quoted(s string) string {
 
 // Text describes the step.
 func (v Verdict) Text(native bool) string {
-	target := map[VerdictKind]string{Continue: "continue", Accept: "accept", Drop: "drop", Return: "return", Jump: "jump", Goto: "goto"}[v.Kind]
-	chain := ""
+	name, chain := verdictNames[v.Kind], ""
 	if v.Chain != nil {
-		chain = v.Chain.Name
+		chain = " " + v.Chain.Name
 	}
 	switch {
-	case native && (v.Kind == Jump || v.Kind == Goto):
-		return target + " " + chain
+	case native && v.Kind < Jump:
+		return name
 	case native:
-		return target
-	case v.Kind == Jump:
-		return "-j " + chain
-	case v.Kind == Goto:
-		return "-g " + chain
+		return name + chain
+	case v.Kind < Jump:
+		return "-j " + strings.ToUpper(name)
 	}
-	return "-j " + strings.ToUpper(target)
+	return "-" + name[:1] + chain // -j and -g
 }
+
+var verdictNames = [...]string{"continue", "accept", "drop", "return", "jump", "goto"}
 
 // Text describes the step.
 func (m VerdictMap) Text(bool) string { return fmt.Sprintf("%s vmap %s", m.Key, m.Set) }

@@ -35,8 +35,9 @@ type Set struct {
 	Name string
 	// Unreadable: the elements are not known, or change by themselves.
 	Unreadable bool
-	// ValueSize is the size of a map's values, in bytes.
-	ValueSize int
+	// KeySize is the size of the keys, each part of a concatenation filled up to registers, and ValueSize that of a
+	// map's values, both in bytes.
+	KeySize, ValueSize int
 	// Elements do not overlap. [Set.Sort] puts them in order.
 	Elements []Element
 	// Any is the element for all other keys; nil: there is none.

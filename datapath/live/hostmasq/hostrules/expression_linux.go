@@ -15,7 +15,6 @@ import (
 // kernel is the objects that the rules of an nftables table refer to.
 type kernel struct {
 	sets   map[string]*rules.Set // of the table, by name
-	sizes  map[string]int        // of the sets' keys, in bytes
 	chains map[string]*rules.Chain
 	ipset  setName
 }
@@ -384,11 +383,11 @@ func fields(v rules.Value) (first, second rules.Payload, at int) {
 // lookup is "ip saddr @set", "iifname vmap { ... }" and "snat to ip saddr map { ... }".
 func (t *translator) lookup(a nft.Attributes) {
 	name := a.Text(unix.NFTA_LOOKUP_SET)
-	s, size := t.kernel.sets[name], t.kernel.sizes[name]
+	s := t.kernel.sets[name]
 	if s == nil {
 		s = &rules.Set{Name: name, Unreadable: true}
 	}
-	key := t.registers.key(a.Uint32(unix.NFTA_LOOKUP_SREG), size)
+	key := t.registers.key(a.Uint32(unix.NFTA_LOOKUP_SREG), s.KeySize)
 	switch dreg := a.Uint32(unix.NFTA_LOOKUP_DREG); {
 	case !a.Has(unix.NFTA_LOOKUP_DREG):
 		t.add(rules.In{Key: key, Set: s, Negated: a.Uint32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0})

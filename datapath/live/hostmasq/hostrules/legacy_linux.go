@@ -54,6 +54,7 @@ func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*rules
 	}
 	_, jumps := e.Jump()
 	v := rules.Verdict{Chain: chainNamed(chains, chain)}
+	kind, known := map[int32]rules.VerdictKind{xtables.Accept: rules.Accept, xtables.Drop: rules.Drop, xtables.Return: rules.Return}[e.Verdict]
 	switch {
 	case chain != "" && e.Goto(f):
 		v.Kind = rules.Goto
@@ -61,12 +62,8 @@ func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*rules
 		v.Kind = rules.Jump
 	case jumps: // on to the next rule
 		return r, nil
-	case e.Verdict == xtables.Accept:
-		v.Kind = rules.Accept
-	case e.Verdict == xtables.Drop:
-		v.Kind = rules.Drop
-	case e.Verdict == xtables.Return:
-		v.Kind = rules.Return
+	case known:
+		v.Kind = kind
 	default:
 		r.Steps = append(r.Steps, rules.Other{Words: rules.Words(fmt.Sprintf("-j verdict %d", e.Verdict))})
 		return r, nil

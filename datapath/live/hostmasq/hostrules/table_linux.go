@@ -94,12 +94,12 @@ func (t *nftTable) chains(f decision.Family) []*rules.Chain {
 
 // translator prepares to translate the table's rules.
 func (t *nftTable) translator(f decision.Family) *translator {
-	k := &kernel{sets: make(map[string]*rules.Set), sizes: make(map[string]int), chains: make(map[string]*rules.Chain), ipset: xtables.SetNames}
+	k := &kernel{sets: make(map[string]*rules.Set), chains: make(map[string]*rules.Chain), ipset: xtables.SetNames}
 	for _, c := range t.Chains {
 		k.chains[c.Name] = &rules.Chain{Name: c.Name, Drops: c.Base && c.Drops}
 	}
 	for name, s := range t.sets {
-		k.sets[name], k.sizes[name] = s.set(name, k), s.keySize
+		k.sets[name] = s.set(name, k)
 	}
 	return &translator{family: f, native: !t.ofIPTables(), kernel: k}
 }
@@ -159,7 +159,7 @@ func (c *collected) sort() {
 // set puts the set together. Sets with intervals of one part (nft_set_rbtree.c) have beginnings and
 // ends.
 func (c *collected) set(name string, k *kernel) *rules.Set {
-	s := &rules.Set{Name: name, ValueSize: c.valueSize, Unreadable: c.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0}
+	s := &rules.Set{Name: name, KeySize: c.keySize, ValueSize: c.valueSize, Unreadable: c.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0}
 	for i, a := range c.elements {
 		if isEnd(a) {
 			continue
