@@ -77,16 +77,6 @@ type Change struct {
 	More int `json:"more,omitempty"`
 }
 
-// Start is the earliest known time of the change: Changed, Received or Time.
-func (c *Change) Start() time.Time {
-	for _, t := range []*time.Time{c.Changed, c.Received} {
-		if t != nil {
-			return *t
-		}
-	}
-	return c.Time
-}
-
 // ChangeFlow is a flow of a [Change]. The node may have evicted it for newer ones.
 type ChangeFlow struct {
 	ID       string    `json:"id"`
@@ -137,13 +127,6 @@ const (
 	LastFlow  = "last_flow"  // the last flow to one that no longer gets any
 	Rules     = "rules"      // when the rules of the observed service proxy had the change
 )
-
-// Manifest is a Service with its EndpointSlices.
-type Manifest struct {
-	Service string `json:"service"` // namespace/name
-	// YAML has the objects, separated by "---", without what an API server adds to each.
-	YAML string `json:"yaml"`
-}
 
 // Flows are counts of flows since the daemon's start. Retransmissions of first packets do not count. Counts named after
 // a [flow.State] are of flows that entered it.

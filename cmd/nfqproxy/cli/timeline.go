@@ -152,9 +152,9 @@ func writeTimeline(w io.Writer, s *serviceChanges, zone *time.Location) error {
 		return err
 	}
 	for _, nodes := range groupChanges(s.Changes) {
-		start := nodes[0].Start()
+		start := startOf(&nodes[0])
 		for i := range nodes {
-			if at := nodes[i].Start(); at.Before(start) {
+			if at := startOf(&nodes[i]); at.Before(start) {
 				start = at
 			}
 		}
@@ -173,6 +173,16 @@ func writeTimeline(w io.Writer, s *serviceChanges, zone *time.Location) error {
 		}
 	}
 	return nil
+}
+
+// startOf is the earliest known time of the change: Changed, Received or Time.
+func startOf(c *observe.Change) time.Time {
+	for _, t := range []*time.Time{c.Changed, c.Received} {
+		if t != nil {
+			return *t
+		}
+	}
+	return c.Time
 }
 
 // writeEndpoints writes the times of each endpoint: of the rules, of the first flow or, if it gets no new flows, of the last

@@ -34,15 +34,6 @@ func newBalancer(p *process, a algorithms.Algorithms) *balancer {
 	return b
 }
 
-// open watches the scripts and has the metrics read what it counts.
-func (b *balancer) open() {
-	b.opened = true
-	b.watchScripts()
-	if b.shadows != nil {
-		b.process.metrics.ReadShadows(b.shadows.Totals)
-	}
-}
-
 // watchScripts has scripts compiled anew when they are saved, and shows what goes wrong in them.
 func (b *balancer) watchScripts() {
 	p := b.process
@@ -76,7 +67,11 @@ func (b *balancer) watchScripts() {
 func (b *balancer) follow(t, before *decision.Table) {
 	p := b.process
 	if !b.opened {
-		b.open()
+		b.opened = true
+		b.watchScripts()
+		if b.shadows != nil {
+			p.metrics.ReadShadows(b.shadows.Totals)
+		}
 		b.Follow(t)
 	}
 	if b.follows || b.shadows == nil && !balanced(t, before) {

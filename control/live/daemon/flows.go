@@ -40,26 +40,31 @@ type recording struct {
 	beside *shadow.Shadows
 	node   *localnode.Node
 	log    *journal.Log // nil: there is none
-	// logFile is the file of the flow log; nil: there is none, or it is standard output.
-	logFile *os.File
-	// stamping has the kernel note when packets arrive; nil: it does not.
-	stamping io.Closer
-	ctx      context.Context
-	stop     context.CancelFunc
-	done     sync.WaitGroup
+	logTo  io.Writer    // nil: there is none
+	// open is what close closes: the file of the flow log, and what has the kernel note when packets arrive.
+	open []io.Closer
+	ctx  context.Context
+	stop context.CancelFunc
+	done sync.WaitGroup
 }
 
 // openRecording opens the outputs, before the process is confined; nil: flows are not recorded.
-func openRecording(p *parts) (v *recording, err error) {
+func openRecording(p *parts) (*recording, error) {
 	f := p.flags
 	if !f.wantsFlows() {
 		return nil, nil
 	}
-	v = &recording{process: p.process, config: &p.config, beside: p.balance.shadows}
-	if name := f.flowLog; name != "" && name != "-" {
-		if v.logFile, err = os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640); err != nil {
+	v := &recording{process: p.process, config: &p.config, beside: p.balance.shadows}
+	switch f.flowLog {
+	case "":
+	case "-":
+		v.logTo = v.stdout
+	default:
+		file, err := os.OpenFile(f.flowLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+		if err != nil {
 			return nil, wrap("--flow-log", err)
 		}
+		v.logTo, v.open = file, append(v.open, file)
 	}
 	return v, nil
 }
@@ -116,15 +121,10 @@ func (v *recording) hostRulesInForce() explain.HostRules {
 }
 
 func (v *recording) startLog(owners *servicetable.Owners) {
-	f := v.flags
-	if f.flowLog == "" {
+	if v.logTo == nil {
 		return
 	}
-	w := v.stdout
-	if v.logFile != nil {
-		w = v.logFile
-	}
-	v.log = v.NewLog(w, journal.LogConfig{Names: owners.Owner, Steps: f.flowLogSteps, Failed: func(err error) {
+	v.log = v.NewLog(v.logTo, journal.LogConfig{Names: owners.Owner, Steps: v.flags.flowLogSteps, Failed: func(err error) {
 		v.process.log.Warn("cannot write the flow log; no more records are written", "error", err)
 	}})
 }
@@ -212,7 +212,10 @@ func (v *recording) followKernel() error {
 		return err
 	}
 	if !v.flags.observe {
-		if v.stamping, err = nfqueue.StampPackets(); err != nil {
+		stamping, err := nfqueue.StampPackets()
+		if err == nil {
+			v.open = append(v.open, stamping)
+		} else {
 			v.process.log.Warn("no packet timestamps: waiting times in the queue are not available", "error", err)
 		}
 	}
@@ -240,11 +243,8 @@ func (v *recording) close() (err error) {
 	if v.log != nil {
 		err = wrap("--flow-log", v.log.Close())
 	}
-	if v.logFile != nil {
-		err = errors.Join(err, v.logFile.Close())
-	}
-	if v.stamping != nil {
-		err = errors.Join(err, v.stamping.Close())
+	for _, c := range v.open {
+		err = errors.Join(err, c.Close())
 	}
 	return err
 }

@@ -82,7 +82,11 @@ func (p *parts) Balance(t *decision.Table) { p.balance.follow(t, p.inForce.Load(
 
 func (p *parts) Open(t *decision.Table) error {
 	p.config.Balancer, p.config.Alert = p.balance, p.alert
-	p.config.Prepare = func() error { return p.prepare(t.Node()) }
+	// The kernel's state that the datapath's own rules depend on.
+	p.config.Prepare = func() error {
+		p.filter.Sync()
+		return p.tune(t.Node())
+	}
 	e, err := engine.Open(p.ctx, p.config, p.host, t)
 	if err != nil {
 		return errors.Join(err, p.udp.Close())

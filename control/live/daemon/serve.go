@@ -138,22 +138,20 @@ func (p *proxy) checkKernel() (err error) {
 	return err
 }
 
-// putIntoForce puts a table into force: that of an observing daemon is for the records only.
-func (p *proxy) putIntoForce(t *decision.Table, first bool) error {
+// publish puts a table into force: that of an observing daemon is for the records only. With the first one the datapath
+// begins.
+func (p *proxy) publish(t *decision.Table) {
+	var err error
+	first := p.inForce.Load() == nil
 	switch {
 	case !p.flags.observe:
-		return p.publisher.Publish(t)
+		err = p.publisher.Publish(t)
 	case first:
-		return p.observeFlows(t)
+		err = p.observeFlows(t)
+	default:
+		p.inForce.Store(t)
 	}
-	p.inForce.Store(t)
-	return nil
-}
-
-// publish puts a table into force. With the first one the datapath begins.
-func (p *proxy) publish(t *decision.Table) {
-	first := p.inForce.Load() == nil
-	if err := p.putIntoForce(t, first); err != nil {
+	if err != nil {
 		if p.ctx.Err() != nil {
 			return // it ended while it waited for another nfqproxy
 		}

@@ -42,12 +42,6 @@ func (p *process) tune(node *decision.Node) error {
 	return nil
 }
 
-// prepare changes the kernel's state that the datapath's own rules depend on.
-func (p *process) prepare(node *decision.Node) error {
-	p.filter.Sync()
-	return p.tune(node)
-}
-
 // tuneOOM sets oom_score_adj. To lower it takes CAP_SYS_RESOURCE, so it comes before [process.confine].
 // A container had better not have that capability: there the kubelet has lowered it already for a pod that is critical.
 func (p *process) tuneOOM() {

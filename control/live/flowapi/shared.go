@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // sharedAge is how long a response made for one client is reused for others.
@@ -16,7 +18,7 @@ const maxVersions = 2
 
 // shared is a response that is shared by requests at about the same time.
 type shared struct {
-	making chan struct{} // holds something while it is made
+	making *semaphore.Weighted // held while it is made
 
 	mu     sync.Mutex
 	newest *version
@@ -30,17 +32,15 @@ type version struct {
 	readers int
 }
 
-func newShared() *shared { return &shared{making: make(chan struct{}, 1)} }
+func newShared() *shared { return &shared{making: semaphore.NewWeighted(1)} }
 
 // get returns the response; make creates it if there is none that is recent enough. The caller must
 // call done when it was written.
 func (s *shared) get(ctx context.Context, make func() ([]byte, error)) (content []byte, done func(), err error) {
-	select {
-	case s.making <- struct{}{}:
-		defer func() { <-s.making }()
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+	if err := s.making.Acquire(ctx, 1); err != nil {
+		return nil, nil, err
 	}
+	defer s.making.Release(1)
 	v := s.reuse() // made by another request meanwhile
 	if v == nil {
 		if content, err = make(); err != nil {

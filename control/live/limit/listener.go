@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // How a connection that a limit refuses ends: it gets an answer, and some time to read it.
@@ -26,14 +28,14 @@ type listener struct {
 	net.Listener
 	quota  *Quota
 	answer func(error) []byte
-	slots  chan struct{} // one element for each connection that is being refused
+	slots  *semaphore.Weighted // one for each connection that is being refused
 }
 
 // Listen limits the connections of a listener. Those over a limit are accepted, sent the result of
 // answer for the [*Exceeded] (nil: nothing), and closed. In the kernel's queue they would block
 // clients that are within their limit.
 func Listen(l net.Listener, q *Quota, answer func(error) []byte) net.Listener {
-	return &listener{l, q, answer, make(chan struct{}, lingering)}
+	return &listener{l, q, answer, semaphore.NewWeighted(lingering)}
 }
 
 // Accept waits for a connection within the quota.
@@ -53,14 +55,12 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 func (l *listener) refuse(c net.Conn, why error) {
-	select {
-	case l.slots <- struct{}{}:
-	default:
+	if !l.slots.TryAcquire(1) {
 		_ = c.Close()
 		return
 	}
 	go func() {
-		defer func() { <-l.slots }()
+		defer l.slots.Release(1)
 		defer c.Close()
 		if l.answer == nil {
 			return

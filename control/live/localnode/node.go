@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"golang.org/x/sync/semaphore"
 )
 
 // Owners returns the owners of addresses; see [servicetable.Owners].
@@ -62,7 +63,7 @@ type Node struct {
 	missed  atomic.Uint64
 	// large is a lock held by requests that take memory in proportion to the cluster: a simulation for the index of
 	// names, and the objects of a table.
-	large  chan struct{}
+	large  *semaphore.Weighted
 	digest digest
 }
 
@@ -76,7 +77,7 @@ func New(c Config) *Node {
 	if c.Records == 0 {
 		c.Records = observe.NodeRecords
 	}
-	return &Node{config: c, large: make(chan struct{}, 1)}
+	return &Node{config: c, large: semaphore.NewWeighted(1)}
 }
 
 // Holder implements [observe.Observer].
@@ -101,11 +102,10 @@ func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, e
 	if t == nil {
 		return nil, notReady()
 	}
-	done, err := n.acquireExclusive(ctx)
-	if err != nil {
+	if err := n.large.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer done()
+	defer n.large.Release(1)
 	names := explain.NamesOf(t, nil)
 	n.config.Owners.Pods(func(name, _ string, addresses []netip.Addr) { names.AddPod(name, addresses) })
 	p, err := names.Packet(q.Question)
@@ -137,16 +137,6 @@ func (n *Node) isThis(node string) error {
 		return nil
 	}
 	return &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + node + " is not observed by this server: it observes " + n.config.Name}
-}
-
-// acquireExclusive waits until no other request that takes much memory is being answered.
-func (n *Node) acquireExclusive(ctx context.Context) (done func(), err error) {
-	select {
-	case n.large <- struct{}{}:
-		return func() { <-n.large }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 func notReady() error {
@@ -197,11 +187,10 @@ func (n *Node) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.Ta
 		}
 		names = append(names, service)
 	}
-	done, err := n.acquireExclusive(ctx)
-	if err != nil {
+	if err := n.large.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer done()
+	defer n.large.Release(1)
 	text, err := servicetable.Objects(t, names...).YAML()
 	return &observe.TableObjects{Node: n.config.Name, Generation: t.Generation(), Built: t.Built(), YAML: text}, err
 }

@@ -11,10 +11,11 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 // Manifest returns a Service with its EndpointSlices.
-func (d *Doctor) Manifest(ctx context.Context, namespace, name string) (*observe.Manifest, error) {
+func (d *Doctor) Manifest(ctx context.Context, namespace, name string) (*remote.Manifest, error) {
 	if d.Objects == nil {
 		return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("the objects of the cluster are not known here: use kubectl get service,endpointslice -n %s -o yaml", namespace)}
 	}
@@ -38,5 +39,5 @@ func (d *Doctor) Manifest(ctx context.Context, namespace, name string) (*observe
 	}
 	slices.SortFunc(mine.EndpointSlices, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	text, err := mine.YAML()
-	return &observe.Manifest{Service: namespace + "/" + name, YAML: text}, err
+	return &remote.Manifest{Service: namespace + "/" + name, YAML: text}, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 const service = `apiVersion: v1
@@ -71,7 +72,7 @@ func TestManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&observe.Manifest{Service: "shop/web", YAML: service + "---\n" + endpointSlice}, m); diff != "" {
+	if diff := cmp.Diff(&remote.Manifest{Service: "shop/web", YAML: service + "---\n" + endpointSlice}, m); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	var e *observe.Error

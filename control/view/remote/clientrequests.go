@@ -144,9 +144,16 @@ func (c *Client) RemoveFault(ctx context.Context, id int) ([]labapi.Fault, error
 	return l.Faults, nil
 }
 
+// Manifest is a Service with its EndpointSlices.
+type Manifest struct {
+	Service string `json:"service"` // namespace/name
+	// YAML has the objects, separated by "---", without what an API server adds to each.
+	YAML string `json:"yaml"`
+}
+
 // Manifest requests the objects of a Service.
-func (c *Client) Manifest(ctx context.Context, namespace, name string) (*observe.Manifest, error) {
-	return get[observe.Manifest](ctx, c, nil, "services", namespace, name, "manifest")
+func (c *Client) Manifest(ctx context.Context, namespace, name string) (*Manifest, error) {
+	return get[Manifest](ctx, c, nil, "services", namespace, name, "manifest")
 }
 
 // Holder returns the client itself. If the server does not support holds ([Topology], CanHold), its

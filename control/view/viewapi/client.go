@@ -3,7 +3,6 @@ package viewapi
 import (
 	"context"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
@@ -16,7 +15,7 @@ type Doctor interface {
 	// [*diagnose.QuestionError]; a client's is an [*observe.Error].
 	Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error)
 	// Manifest returns the objects of a Service.
-	Manifest(ctx context.Context, namespace, name string) (*observe.Manifest, error)
+	Manifest(ctx context.Context, namespace, name string) (*remote.Manifest, error)
 }
 
 // FindingList is the response with findings.

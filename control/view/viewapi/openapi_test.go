@@ -27,6 +27,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
@@ -129,7 +130,7 @@ func TestDescribedFields(t *testing.T) {
 	for _, root := range []reflect.Type{
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.JoinedLine](), reflect.TypeFor[observe.Joined](), reflect.TypeFor[observe.Services](),
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.TableObjects](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
-		reflect.TypeFor[FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[labapi.Request](), reflect.TypeFor[labapi.Response](), reflect.TypeFor[observe.Manifest](),
+		reflect.TypeFor[FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[labapi.Request](), reflect.TypeFor[labapi.Response](), reflect.TypeFor[remote.Manifest](),
 		reflect.TypeFor[labapi.Status](), reflect.TypeFor[labapi.Change](), reflect.TypeFor[labapi.ChangeList](), reflect.TypeFor[labapi.Lesson](), reflect.TypeFor[labapi.LessonCommand](), reflect.TypeFor[labapi.LessonReply](), reflect.TypeFor[labapi.FaultList](),
 		reflect.TypeFor[observe.Algorithms](), reflect.TypeFor[observe.Shadows](), reflect.TypeFor[observe.BalanceChange](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
@@ -372,7 +373,7 @@ type fakeDoctor struct {
 	findings FindingList
 	answer   diagnose.Answer
 	response labapi.Response
-	manifest observe.Manifest
+	manifest remote.Manifest
 	err      error // of Why
 }
 
@@ -386,7 +387,7 @@ func (d *fakeDoctor) Why(context.Context, diagnose.Question) (*diagnose.Answer, 
 	return &d.answer, d.err
 }
 
-func (d *fakeDoctor) Manifest(context.Context, string, string) (*observe.Manifest, error) {
+func (d *fakeDoctor) Manifest(context.Context, string, string) (*remote.Manifest, error) {
 	return &d.manifest, nil
 }
 

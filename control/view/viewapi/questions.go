@@ -8,11 +8,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 var errNoDoctor = &observe.Error{Status: http.StatusNotFound, Message: "findings are not supported here"}
 
-func (v *views) manifest(_ *flowapi.API, r *http.Request) (*observe.Manifest, error) {
+func (v *views) manifest(_ *flowapi.API, r *http.Request) (*remote.Manifest, error) {
 	if v.Doctor == nil {
 		return nil, &observe.Error{Status: http.StatusNotFound, Message: "the objects of the cluster are not known here: use kubectl get service,endpointslice -o yaml"}
 	}
