@@ -32,14 +32,8 @@ func (s *API) Answer(w http.ResponseWriter, status int, v any) error {
 }
 
 func (s *API) write(w http.ResponseWriter, contentType string, status int, b []byte) {
-	w.Header().Set("Content-Type", contentType)
-	w.WriteHeader(status)
-	_ = writeUntil(w, b, s.Timing.Write, time.Now().Add(s.Timing.Answer)) // a client that no longer reads needs no error
-}
-
-// setWriteDeadline bounds the writes from here on. Recorders of tests have no deadlines.
-func (s *API) setWriteDeadline(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Timing.Write))
+	r := response{API: s, w: w, contentType: contentType, status: status, until: time.Now().Add(s.Timing.Answer)}
+	_ = r.write(b) // a client that no longer reads needs no error
 }
 
 // Fail writes an error.
@@ -69,21 +63,62 @@ func NotFound(format string, a ...any) error {
 	return &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, a...)}
 }
 
-// pieceSize is how much of a long response is buffered before it is written.
+// pieceSize is how much of a long response is written at a time.
 const pieceSize = 32 << 10
 
-// pieces writes one JSON response piece by piece. The head is sent with the first: before, an
-// error response is still possible.
-type pieces struct {
+// response is a response that is written piece by piece. Its head is sent with the first one: before, an error response is
+// still possible.
+type response struct {
 	*API
-	w     http.ResponseWriter
-	until time.Time // for the whole response: a slow client releases its share then
-	b     bytes.Buffer
-	began bool
+	w           http.ResponseWriter
+	contentType string
+	status      int
+	until       time.Time // for the whole of it: a slow client releases its share then; zero: it is a stream
+	began       bool
 }
 
-func (s *API) pieces(w http.ResponseWriter) *pieces {
-	return &pieces{API: s, w: w, until: time.Now().Add(s.Timing.Answer)}
+func (o *response) begin() {
+	if !o.began {
+		o.began = true
+		o.w.Header().Set("Content-Type", o.contentType)
+		o.w.WriteHeader(o.status)
+	}
+}
+
+// setDeadline bounds the next write. Recorders of tests have no deadlines.
+func (o *response) setDeadline() {
+	deadline := time.Now().Add(o.Timing.Write)
+	if !o.until.IsZero() && o.until.Before(deadline) {
+		deadline = o.until
+	}
+	_ = http.NewResponseController(o.w).SetWriteDeadline(deadline)
+}
+
+func (o *response) write(b []byte) (err error) {
+	o.begin()
+	for n := 0; len(b) > 0 && err == nil; b = b[n:] {
+		o.setDeadline()
+		n, err = o.w.Write(b[:min(len(b), pieceSize)])
+	}
+	return err
+}
+
+// end ends the response with the error of its content. If its head is sent already, the reader sees that it is not
+// complete.
+func (o *response) end(r *http.Request, err error, aborted string, about ...any) error {
+	switch {
+	case err == nil || !o.began:
+		return err
+	case r.Context().Err() == nil:
+		o.Log.Warn(aborted, append(about, "reader", r.RemoteAddr, "error", err)...)
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// pieces is a JSON response that is put together piece by piece.
+type pieces struct {
+	response
+	b bytes.Buffer
 }
 
 // text adds JSON as it is.
@@ -104,37 +139,15 @@ func (p *pieces) value(v any) error {
 	if p.b.Len() < pieceSize {
 		return nil
 	}
-	return p.write()
+	return p.flush()
 }
 
-// write writes what there is.
-func (p *pieces) write() error {
-	if !p.began {
-		p.began = true
-		p.w.Header().Set("Content-Type", "application/json")
-		p.w.WriteHeader(http.StatusOK)
-	}
-	err := writeUntil(p.w, p.b.Bytes(), p.Timing.Write, p.until)
+// flush writes what there is.
+func (p *pieces) flush() error {
+	err := p.write(p.b.Bytes())
 	p.b.Reset()
 	if p.b.Cap() > 4*pieceSize { // one value was long
 		p.b = bytes.Buffer{}
-	}
-	return err
-}
-
-// writeUntil writes in pieces, each of which may take timeout, and the whole until then.
-// Recorders of tests have no deadlines.
-func writeUntil(w http.ResponseWriter, b []byte, timeout time.Duration, until time.Time) (err error) {
-	c := http.NewResponseController(w)
-	for len(b) > 0 && err == nil {
-		deadline := time.Now().Add(timeout)
-		if until.Before(deadline) {
-			deadline = until
-		}
-		_ = c.SetWriteDeadline(deadline)
-		var n int
-		n, err = w.Write(b[:min(len(b), pieceSize)])
-		b = b[n:]
 	}
 	return err
 }

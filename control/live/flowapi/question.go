@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -46,7 +47,7 @@ func (s *API) services(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	const list = `"services":[`
-	out := s.pieces(w)
+	out := pieces{response: response{API: s, w: w, contentType: "application/json", status: http.StatusOK, until: time.Now().Add(s.Timing.Answer)}}
 	var answer observe.Services // without the services
 	// around is what is before and behind the services.
 	around := func() (before, behind string, err error) {
@@ -71,17 +72,9 @@ func (s *API) services(w http.ResponseWriter, r *http.Request) error {
 		answer.Next = next
 		_, behind, _ := around()
 		out.text(behind)
-		err = out.write()
+		err = out.flush()
 	}
-	switch {
-	case err == nil:
-		return nil
-	case !out.began:
-		return err
-	case r.Context().Err() == nil:
-		s.Log.Warn("response aborted", "path", r.URL.Path, "reader", r.RemoteAddr, "error", err)
-	}
-	panic(http.ErrAbortHandler) // the reader sees that it is not the end
+	return out.end(r, err, "response aborted", "path", r.URL.Path)
 }
 
 func (s *API) getTopology(w http.ResponseWriter, r *http.Request) error {

@@ -146,7 +146,7 @@ func (s *API) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQuery
 	if !q.Follow {
 		alive.Stop()
 	}
-	out := streamWriter{API: s, w: w, contentType: f.contentType, written: func(b []byte) { room.Release(weight(b)) }}
+	out := streamWriter{response{API: s, w: w, contentType: f.contentType, status: http.StatusOK}, func(b []byte) { room.Release(weight(b)) }}
 	err := out.copy(items, alive, []byte(f.keepAlive))
 	if err == nil {
 		err = <-end
@@ -154,29 +154,19 @@ func (s *API) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQuery
 	if err == nil && !q.Follow {
 		err = ctx.Err() // an incomplete list is an error
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		out.begin()
-		return nil
-	case !out.began:
-		return err
-	case r.Context().Err() == nil:
-		s.Log.Warn("stream of flows aborted", "reader", r.RemoteAddr, "error", err)
 	}
-	panic(http.ErrAbortHandler) // the reader sees that it is not the end
+	return out.end(r, err, "stream of flows aborted")
 }
 
 // weight is how much of waitingBytes an item takes.
 func weight(b []byte) int64 { return int64(min(len(b), waitingBytes)) }
 
-// streamWriter writes a stream. Its head is sent with the first piece: before, an error response is
-// still possible.
+// streamWriter writes a stream.
 type streamWriter struct {
-	*API
-	w           http.ResponseWriter
-	contentType string
-	written     func([]byte) // called for each written item
-	began       bool
+	response
+	written func([]byte) // called for each written item
 }
 
 // copy writes items until there are no more, or the client does not read.
@@ -200,9 +190,7 @@ func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []
 		if !more {
 			return o.flush() // what came counts, however it ends
 		}
-		o.begin()
-		o.setWriteDeadline(o.w)
-		if _, err := o.w.Write(b); err != nil {
+		if err := o.write(b); err != nil {
 			return err
 		}
 		if item {
@@ -211,18 +199,10 @@ func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []
 	}
 }
 
-func (o *streamWriter) begin() {
-	if !o.began {
-		o.began = true
-		o.w.Header().Set("Content-Type", o.contentType)
-		o.w.WriteHeader(http.StatusOK)
-	}
-}
-
 func (o *streamWriter) flush() error {
 	if !o.began {
 		return nil
 	}
-	o.setWriteDeadline(o.w)
+	o.setDeadline()
 	return http.NewResponseController(o.w).Flush()
 }
