@@ -52,9 +52,6 @@ type Flags struct {
 	writeConfigTo string
 	readyFD       int
 	confine       bool
-
-	seeded      bool // --seed was given
-	otherQueues bool // --queue-num was not given
 }
 
 // maxQueue is the highest queue number; the one above locks the network namespace.
@@ -129,7 +126,6 @@ func (f *Flags) complete() {
 	if f.observe && !f.set.Changed("accounting") {
 		f.accounting = false
 	}
-	f.seeded, f.otherQueues = f.set.Changed("seed"), !f.set.Changed("queue-num")
 	if !f.set.Changed("state-dir") {
 		f.stateDir = defaultStateDir()
 	}

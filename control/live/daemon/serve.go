@@ -37,10 +37,10 @@ func newProxy(p *process, a algorithms.Algorithms) *proxy {
 	f := p.flags
 	parts := &parts{process: p, balance: newBalancer(p, a)}
 	parts.config = engine.Config{
-		FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.onlyServices(), BusyPoll: f.busyPoll, BatchDelay: f.batchDelay,
+		FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: !f.set.Changed("queue-num"), OnlyServices: f.onlyServices(), BusyPoll: f.busyPoll, BatchDelay: f.batchDelay,
 		SecondChance: f.secondChance, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: engine.WhenServed(f.whenServed), Log: p.log,
 	}
-	if f.seeded {
+	if f.set.Changed("seed") {
 		parts.config.Seed = &f.seed
 	}
 	return &proxy{process: p, parts: parts, publisher: publish.New(parts)}

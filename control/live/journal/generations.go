@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -49,13 +50,7 @@ func (g *generations) add(t *decision.Table, replaced int) {
 // of returns the table of a generation; nil: it is not kept.
 func (g *generations) of(number uint64) *decision.Table {
 	i, found := slices.BinarySearchFunc(g.kept, number, func(k generation, number uint64) int {
-		switch of := k.table.Generation(); {
-		case of < number:
-			return -1
-		case of > number:
-			return 1
-		}
-		return 0
+		return cmp.Compare(k.table.Generation(), number)
 	})
 	if !found {
 		return nil

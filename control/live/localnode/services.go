@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -147,19 +148,14 @@ func expected(s *decision.ServicePort, i uint32, c *journal.ServiceCounts) (e fl
 }
 
 // removedEndpoints are removed endpoints that had flows.
-func removedEndpoints(c *journal.ServiceCounts, present map[netip.AddrPort]bool) []observe.Endpoint {
-	var list []observe.Endpoint
-	for a, of := range c.Endpoints {
-		if !present[a] {
-			list = append(list, observe.Endpoint{Endpoint: a.String(), Pod: of.Pod, Node: of.Node, Removed: true, Flows: of.Flows})
-		}
+func removedEndpoints(c *journal.ServiceCounts, present map[netip.AddrPort]bool) (list []observe.Endpoint) {
+	removed := slices.DeleteFunc(slices.Collect(maps.Keys(c.Endpoints)), func(a netip.AddrPort) bool { return present[a] })
+	slices.SortFunc(removed, netip.AddrPort.Compare)
+	for _, a := range removed {
+		of := c.Endpoints[a]
+		list = append(list, observe.Endpoint{Endpoint: a.String(), Pod: of.Pod, Node: of.Node, Removed: true, Flows: of.Flows})
 	}
-	slices.SortFunc(list, func(a, b observe.Endpoint) int { return compare(a.Endpoint, b.Endpoint) })
 	return list
-}
-
-func compare(a, b string) int {
-	return netip.MustParseAddrPort(a).Compare(netip.MustParseAddrPort(b))
 }
 
 // fit counts the selections since the endpoints or the algorithm last changed, and tests random ones;
