@@ -24,7 +24,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
-// program is the name of this program.
 const program = "nfqproxyd"
 
 // Main executes the command line of this process and returns its exit code: 0, or 2 after an error message on

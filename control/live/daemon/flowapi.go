@@ -45,7 +45,6 @@ func (f *flowAPIFlags) addMetrics(flags *pflag.FlagSet) {
 	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "maximum number of time series for --service-metrics")
 }
 
-// check validates the flags.
 func (f *flowAPIFlags) check() error {
 	if f.buffer < 1024 || f.buffer > 1<<20 {
 		return fmt.Errorf("--flow-buffer %d: want 1024 to 1048576 flows", f.buffer)
@@ -83,7 +82,6 @@ func (f *flowAPIFlags) check() error {
 	return wrap("--service-metrics", err)
 }
 
-// list returns the addresses.
 func (f *flowAPIFlags) list() (all []flowapi.Address) {
 	if f.addresses == "" {
 		return nil

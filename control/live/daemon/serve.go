@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -203,8 +202,6 @@ func (p progress) Updated(s servicetable.Sync) {
 		p.parts.flows.SetTable(journal.Published{Table: s.Table, InForce: p.parts.applied, Origins: s.Origins})
 	}
 	p.health.Updated()
-	p.metrics.Applied(metrics.Sync{
-		Table: s.Table, Duration: time.Since(s.Began), Services: s.Services, EndpointSlices: s.EndpointSlices, Triggers: s.Triggers,
-	})
+	p.metrics.Applied(s)
 	p.announce.Do(func() { p.serving(s.Table) })
 }

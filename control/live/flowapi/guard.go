@@ -115,7 +115,6 @@ func (s *API) isOpen(r *http.Request) bool {
 	return false
 }
 
-// authorize checks the token.
 func (s *API) authorize(r *http.Request, guarded bool) error {
 	if !guarded && !hasTokenHeader(r) && s.isOpen(r) {
 		return nil

@@ -65,7 +65,7 @@ func (a Address) Check() error {
 	return nil
 }
 
-// Listen opens a valid address, for [Serve]. The stale socket of another process is replaced; clients
+// Listen opens a valid address, for [API.Serve]. The stale socket of another process is replaced; clients
 // of a socket must be its owner or in its group. Errors name the flags of nfqproxy run.
 func Listen(a Address) (net.Listener, error) {
 	if err := a.Check(); err != nil {
@@ -96,7 +96,7 @@ func Listen(a Address) (net.Listener, error) {
 	return &tlsListener{l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}}, nil
 }
 
-// tlsListener is a listener whose connections [Serve] wraps in TLS; the limit applies below TLS.
+// tlsListener is a listener whose connections [API.Serve] wraps in TLS; the limit applies below TLS.
 type tlsListener struct {
 	net.Listener
 	config *tls.Config

@@ -14,7 +14,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
-// act acts on the held flow.
 func (w *hold) act(a observe.Act) error {
 	w.acting.Lock()
 	defer w.acting.Unlock()
@@ -117,7 +116,6 @@ func (s *snapshot) chosen(endpoint string) (decision.Decision, bool) {
 	return decision.Choose(s.flow.Table, &s.flow.Packet, &s.drawn, uint32(i))
 }
 
-// candidates lists the candidates.
 func candidates(r *flow.Record) string {
 	const most = 10
 	var list []string

@@ -56,7 +56,6 @@ func (e *endpointTally) flows() (f observe.Flows) {
 	return f
 }
 
-// draw counts a draw.
 func (e *endpointTally) draw(p decision.Policy) {
 	if p == decision.Local {
 		e.rareCounters().localDraws++
@@ -74,7 +73,6 @@ func (e *endpointTally) drawn() (draws [2]uint64) {
 	return draws
 }
 
-// resetDraws begins to count them anew.
 func (e *endpointTally) resetDraws() {
 	if e.draws = 0; e.rare != nil {
 		e.rare.localDraws = 0

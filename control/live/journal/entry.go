@@ -95,7 +95,6 @@ func keep(f *flow.Flow, k key) kept {
 	return c
 }
 
-// flow returns the flow.
 func (c *kept) flow() flow.Flow {
 	f := flow.Flow{
 		Packet: decision.Packet{

@@ -185,7 +185,6 @@ func (f *follower) countEnds(events []conntrack.Event, most int) {
 	}
 }
 
-// lostEvents records a loss of events.
 func (f *follower) lostEvents() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

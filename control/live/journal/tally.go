@@ -141,7 +141,6 @@ func (e *entry) begin() observe.Flows {
 	return c
 }
 
-// countState counts a change of state.
 func (e *entry) countState(from, to flow.State) {
 	if from == to {
 		return

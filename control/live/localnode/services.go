@@ -82,7 +82,6 @@ func keyOf(s *decision.ServicePort) observe.ServiceKey {
 	return observe.ServiceKey{Namespace: s.Name.Namespace, Name: s.Name.Name, Port: s.Name.Port, Family: s.Family.String()}
 }
 
-// describe describes one service port.
 func describe(s *decision.ServicePort, c *journal.ServiceCounts) observe.Service {
 	d := observe.Service{
 		Service: s.Name.String(), Namespace: s.Name.Namespace, Name: s.Name.Name, PortName: s.Name.Port,

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
@@ -80,8 +81,8 @@ func example() *Metrics {
 	})
 	m.Queued(3, 5)
 	time.Sleep(time.Second)
-	m.Applied(Sync{
-		Table: exampleTable(), Duration: 20 * time.Millisecond, Services: 1, EndpointSlices: 3,
+	m.Applied(servicetable.Sync{
+		Table: exampleTable(), Began: time.Now().Add(-20 * time.Millisecond), Services: 1, EndpointSlices: 3,
 		Triggers: map[decision.Family][]time.Time{
 			decision.IPv4: {time.Now().Add(-2 * time.Second), time.Now().Add(time.Hour) /* a clock that is ahead */},
 			decision.IPv6: {time.Now().Add(-3 * time.Second)},
@@ -159,7 +160,7 @@ func TestLint(t *testing.T) {
 	m := New("v1.2.3")
 	m.ReadStats(exampleStats)
 	m.ReadFlows(exampleObserver(), exampleServices())
-	m.Applied(Sync{Table: exampleTable()})
+	m.Applied(servicetable.Sync{Table: exampleTable()})
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +183,7 @@ func TestSameMetricsFromTheStart(t *testing.T) {
 	}, exampleServices())
 	idle.ReadScripts(func(each func(string, uint64)) { each("my.star", 0) })
 	idle.ReadShadows(func() (float64, []shadow.Total) { return 0, []shadow.Total{{Algorithm: "p2c"}} })
-	idle.Applied(Sync{Table: exampleTable()})
+	idle.Applied(servicetable.Sync{Table: exampleTable()})
 	synctest.Test(t, func(t *testing.T) {
 		names := func(m *Metrics) []string {
 			var list []string
@@ -212,9 +213,9 @@ func TestPending(t *testing.T) {
 	m.Queued(2, 3)
 	m.Queued(1, 0)
 	expect(3, 3)
-	m.Applied(Sync{Table: exampleTable(), Services: 2, EndpointSlices: 3})
+	m.Applied(servicetable.Sync{Table: exampleTable(), Services: 2, EndpointSlices: 3})
 	expect(1, 0)
-	m.Applied(Sync{Table: exampleTable(), Services: 1})
+	m.Applied(servicetable.Sync{Table: exampleTable(), Services: 1})
 	expect(0, 0)
 }
 
@@ -228,7 +229,7 @@ func TestConcurrently(t *testing.T) {
 				m.ReadStats(exampleStats)
 				m.ReadFlows(exampleObserver(), exampleServices())
 				m.Queued(1, 1)
-				m.Applied(Sync{Table: table, Services: 1, EndpointSlices: 1})
+				m.Applied(servicetable.Sync{Table: table, Services: 1, EndpointSlices: 1})
 				m.Reconciled(decision.IPv4, time.Millisecond, 1)
 				m.Answered("/livez", 200)
 				if _, err := m.registry.Gather(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -101,24 +102,11 @@ func (m *Metrics) Queued(services, endpointSlices int) {
 	p.lastQueued.SetToCurrentTime()
 }
 
-// Sync is a batch of changes that were applied together.
-type Sync struct {
-	Table    *decision.Table // in force from now on
-	Duration time.Duration   // from the beginning of the build
-	// Services and EndpointSlices are the numbers of changes counted by Queued that are applied
-	// now, also those without effect on the table. Those queued meanwhile are not included.
-	Services, EndpointSlices int
-	// Triggers are the trigger times of the changed EndpointSlices, by address family
-	// (annotation endpoints.kubernetes.io/last-change-trigger-time). As in kube-proxy,
-	// those of deleted slices and of before the proxy's start are left out.
-	Triggers map[decision.Family][]time.Time
-}
-
 // Applied records a sync at the moment it is applied.
-func (m *Metrics) Applied(s Sync) {
+func (m *Metrics) Applied(s servicetable.Sync) {
 	p, now := m.proxy, time.Now()
 	m.readTable(s.Table)
-	p.syncDuration.Observe(s.Duration.Seconds())
+	p.syncDuration.Observe(now.Sub(s.Began).Seconds())
 	p.servicesPending.Sub(float64(s.Services))
 	p.endpointsPending.Sub(float64(s.EndpointSlices))
 	p.lastSync.Set(float64(now.UnixNano()) / 1e9)
