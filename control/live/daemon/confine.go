@@ -38,8 +38,12 @@ func (p *process) confinementConfig() confine.Config {
 		Program: p.clientUses.Program,
 	}
 	if f.observe {
-		capability, writes := p.observeNeeds()
-		c.Capabilities, c.Writes, c.Locks = []observe.Capability{capability}, writes, nil
+		c.Capabilities[0].Use = "reading connection entries, their events, the names of chains, and changes of rules"
+		c.Writes, c.Locks = nil, nil
+		if f.accounting {
+			c.Capabilities[0].Use += "; sysctls of connection tracking"
+			c.Writes = []string{"/proc/sys/net/netfilter", hostSysctls + "/proc/sys/net/netfilter"}
+		}
 	}
 	for _, file := range []string{f.flowAPI.tokenFile, f.flowAPI.tlsCert, f.flowAPI.tlsKey} {
 		if file != "" {

@@ -3,11 +3,9 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/live/journal"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/otherproxy"
 )
@@ -100,16 +98,3 @@ func (p *process) observeConfig() *journal.Observe {
 	}
 	return &journal.Observe{Proxy: p.observed, OnlyServices: p.flags.scope == scopeServices}
 }
-
-// observeNeeds is what an observing daemon does after its start.
-func (p *process) observeNeeds() (capability observe.Capability, writes []string) {
-	capability = observe.Capability{Name: "CAP_NET_ADMIN", Use: "reading connection entries, their events, the names of chains, and changes of rules"}
-	if p.flags.accounting {
-		capability.Use += "; sysctls of connection tracking"
-		writes = strings.Fields(netfilterSysctls + " " + hostSysctls + netfilterSysctls)
-	}
-	return capability, writes
-}
-
-// netfilterSysctls are the settings of connection tracking.
-const netfilterSysctls = "/proc/sys/net/netfilter"
