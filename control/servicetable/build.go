@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
@@ -62,24 +63,21 @@ func fullUpdate(o *kube.Objects) Update {
 	u := Update{
 		All:            true,
 		Warnings:       o.Warnings,
-		Services:       make(map[types.NamespacedName]*Service, len(o.Services)),
-		EndpointSlices: make(map[types.NamespacedName]*EndpointSlice, len(o.EndpointSlices)),
+		Services:       byName(o.Services, NewService),
+		EndpointSlices: byName(o.EndpointSlices, NewEndpointSlice),
 		Nodes:          make(map[string]*corev1.Node, len(o.Nodes)),
-		Pods:           make(map[types.NamespacedName]*corev1.Pod, len(o.Pods)),
-	}
-	for _, o := range o.Services {
-		s := NewService(o)
-		u.Services[s.ObjectName()] = s
-	}
-	for _, o := range o.EndpointSlices {
-		s := NewEndpointSlice(o)
-		u.EndpointSlices[s.ObjectName()] = s
+		Pods:           byName(o.Pods, func(p *corev1.Pod) *corev1.Pod { return p }),
 	}
 	for _, n := range o.Nodes {
 		u.Nodes[n.Name] = n
 	}
-	for _, p := range o.Pods {
-		u.Pods[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p
-	}
 	return u
+}
+
+func byName[O metav1.Object, V any](objects []O, kept func(O) V) map[types.NamespacedName]V {
+	all := make(map[types.NamespacedName]V, len(objects))
+	for _, o := range objects {
+		all[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] = kept(o)
+	}
+	return all
 }

@@ -9,6 +9,7 @@
 package balance
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -232,11 +233,9 @@ func (p *port) forget() {
 			known[v.service.Endpoints[i].AddrPort] = true
 		}
 	}
-	for a, e := range p.endpoints {
-		if !known[a] && e.Open() == 0 && e.Inactive() == 0 {
-			delete(p.endpoints, a)
-		}
-	}
+	maps.DeleteFunc(p.endpoints, func(a netip.AddrPort, e *Endpoint) bool {
+		return !known[a] && e.Open() == 0 && e.Inactive() == 0
+	})
 }
 
 // Follow prepares the service ports of a new table that had flows before, so that their first flows

@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -76,15 +77,16 @@ func newEjecting(set *Set, inner Algorithm, before Picker) Picker {
 
 // forget removes endpoints that are no longer in the set and do not sit out.
 func (h *history) forget(set *Set) {
-	in := make(map[*Endpoint]bool, len(set.Candidates))
-	for i := range set.Candidates {
-		in[set.Candidates[i].Endpoint] = true
+	in := set.endpoints()
+	maps.DeleteFunc(h.endpoints, func(e *Endpoint, _ *endpointHistory) bool { return !in[e] })
+}
+
+func (s *Set) endpoints() map[*Endpoint]bool {
+	all := make(map[*Endpoint]bool, len(s.Candidates))
+	for i := range s.Candidates {
+		all[s.Candidates[i].Endpoint] = true
 	}
-	for e := range h.endpoints {
-		if !in[e] {
-			delete(h.endpoints, e)
-		}
-	}
+	return all
 }
 
 // admit finds the endpoints that do not sit out at a time, and makes a picker for them; history.mu
@@ -182,10 +184,7 @@ func (p *ejecting) State() any {
 		Ejected []string `json:"ejected"`
 		Inner   any      `json:"inner,omitempty"`
 	}{Ejected: []string{}}
-	in := make(map[*Endpoint]bool)
-	for i := range a.set.Candidates {
-		in[a.set.Candidates[i].Endpoint] = true
-	}
+	in := a.set.endpoints()
 	for i := range p.set.Candidates {
 		if e := p.set.Candidates[i].Endpoint; !in[e] {
 			s.Ejected = append(s.Ejected, e.AddrPort.String())

@@ -279,12 +279,9 @@ func (s *Source) waitForNode(ctx context.Context) error {
 }
 
 func hasAddress(n *corev1.Node) bool {
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool {
+		return a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP
+	})
 }
 
 func hasPodCIDR(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 }

@@ -54,11 +54,10 @@ func Load(path string) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, err := s.read()
-	if err != nil {
+	if s.source, err = s.read(); err != nil {
 		return nil, err
 	}
-	return s, s.use(source)
+	return s, s.compile(s.source)
 }
 
 // New compiles a policy whose text was read before. The path names it, as for [Load].
@@ -67,22 +66,16 @@ func New(path string, source []byte) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.use(source)
+	s.source = source
+	return s, s.compile(source)
 }
 
 func newScript(path string) (*Script, error) {
-	s := &Script{name: filepath.Base(path), path: path}
-	if !names.MatchString(s.name) {
+	name := filepath.Base(path)
+	if !names.MatchString(name) {
 		return nil, fmt.Errorf("balancing script %s: want a file name of letters, digits, \".\", \"-\" and \"_\"", path)
 	}
-	s.note = "selected by " + s.name
-	return s, nil
-}
-
-// use compiles the first version.
-func (s *Script) use(source []byte) error {
-	s.source = source
-	return s.compile(source)
+	return &Script{name: name, path: path, note: "selected by " + name}, nil
 }
 
 // Name is the file's name without its folder, by which algorithms name the script.

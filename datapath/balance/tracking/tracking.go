@@ -147,7 +147,6 @@ func (t *Tracker) Run(ctx context.Context, events Events, connections Connection
 	stop := context.AfterFunc(ctx, func() { _ = events.Close() })
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	defer cancel()
