@@ -174,7 +174,10 @@ func NumberedRule(table, chain string, handle uint64) Encode {
 	}
 }
 
-// NamedSet selects a set of a table, or names it in a change; "": all sets.
+// SetsOf selects the sets of a table.
+func SetsOf(table string) Encode { return NamedSet(table, "") }
+
+// NamedSet selects a set of a table, or names it in a change.
 func NamedSet(table, name string) Encode {
 	return names(unix.NFTA_SET_TABLE, table, unix.NFTA_SET_NAME, name)
 }

@@ -113,8 +113,6 @@ type Element struct {
 	Data string
 	// Verdict: it is an element of a map of verdicts.
 	Verdict bool
-	// Milliseconds is its timeout; 0: that of the set.
-	Milliseconds uint64
 }
 
 // Accepted is the data of an element with the verdict accept.
@@ -139,11 +137,6 @@ func (t *Transaction) AddElement(family uint8, kind int, table, set string, e El
 	key := t.open(unix.NFTA_SET_ELEM_KEY)
 	t.bytes(unix.NFTA_DATA_VALUE, e.Key)
 	t.close(key)
-	if e.Milliseconds > 0 {
-		a := t.open(unix.NFTA_SET_ELEM_TIMEOUT)
-		t.buf = ByteOrder.AppendUint64(t.buf, e.Milliseconds)
-		t.close(a)
-	}
 	if e.Data != "" {
 		data := t.open(unix.NFTA_SET_ELEM_DATA)
 		if e.Verdict {

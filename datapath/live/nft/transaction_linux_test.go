@@ -11,7 +11,7 @@ import (
 // TestEachElement reads what AddElement writes, and what is malformed without a panic.
 func TestEachElement(t *testing.T) {
 	elements := []Element{
-		{Key: "keys", Data: ""}, {Key: "with", Data: "data and more"}, {Key: "time", Milliseconds: 1000},
+		{Key: "keys", Data: ""}, {Key: "with", Data: "data and more"},
 		{Key: "jump", Data: "some_chain", Verdict: true}, {Key: "pass", Data: Accepted, Verdict: true},
 	}
 	var tr Transaction

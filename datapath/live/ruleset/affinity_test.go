@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mdlayher/netlink"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
@@ -88,7 +89,24 @@ func bindClients(t *testing.T, r *Ruleset, bindings ...Binding) {
 	for _, b := range bindings {
 		s := r.tables[0].copy.bound
 		key := addrBytes(b.Client) + addrBytes(b.Service.Addr()) + protoPortBytes(b.Protocol, b.Service.Port())
-		r.open.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, TableName, s.name, nft.Element{Key: key, Data: endpointBytes(b.Endpoint), Milliseconds: 100_000})
+		value := func(data string) func(*netlink.AttributeEncoder) error {
+			return func(e *netlink.AttributeEncoder) error {
+				e.Bytes(unix.NFTA_DATA_VALUE, []byte(data))
+				return nil
+			}
+		}
+		r.open.Add(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, netlink.Create, func(e *netlink.AttributeEncoder) {
+			nft.ElementsOf(TableName, s.name)(e)
+			e.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(e *netlink.AttributeEncoder) error {
+				e.Nested(unix.NFTA_LIST_ELEM, func(e *netlink.AttributeEncoder) error {
+					e.Nested(unix.NFTA_SET_ELEM_KEY, value(key))
+					e.Nested(unix.NFTA_SET_ELEM_DATA, value(endpointBytes(b.Endpoint)))
+					e.Uint64(unix.NFTA_SET_ELEM_TIMEOUT, 100_000)
+					return nil
+				})
+				return nil
+			})
+		})
 	}
 	if err := r.run(); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/xt"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,6 +54,7 @@ const (
 
 // family is the part of a clause that differs between IPv4 and IPv6.
 type family struct {
+	decision.Family
 	name     string // as nft names the header: ip or ip6
 	nfproto  byte   // NFPROTO_*
 	addrType nftables.SetDatatype
@@ -61,8 +63,8 @@ type family struct {
 }
 
 var (
-	ipv4 = family{"ip", unix.NFPROTO_IPV4, nftables.TypeIPAddr, 4, 12, 16}
-	ipv6 = family{"ip6", unix.NFPROTO_IPV6, nftables.TypeIP6Addr, 16, 8, 24}
+	ipv4 = family{decision.IPv4, "ip", unix.NFPROTO_IPV4, nftables.TypeIPAddr, 4, 12, 16}
+	ipv6 = family{decision.IPv6, "ip6", unix.NFPROTO_IPV6, nftables.TypeIP6Addr, 16, 8, 24}
 )
 
 // words is how many registers an address takes.

@@ -40,7 +40,7 @@ type copyMaps struct {
 	// bound has the endpoints of clients with session affinity. The rules fill it: bind and bindNodePort
 	// have the chains that do, for addresses and node ports of services.
 	bound, bind, bindNodePort *set
-	// sources are the sets of prefixes that may use addresses of load balancers; see sourceBits.
+	// sources are the sets of prefixes that may use addresses of load balancers: of 8 bits, of 16, and so on.
 	sources []*set
 }
 
@@ -63,7 +63,7 @@ func newCopyMaps(addr nftables.SetDatatype, newSet func(name string, types ...nf
 		bindNodePort:     newSet("copy_bind_nodeport", proto, port).mapTo(nftables.TypeVerdict),
 	}
 	m.bound.filledByRules(0, maxBound)
-	for _, bits := range sourceBits(addr) {
+	for bits := 8; bits <= int(addr.Bytes)*8; bits += 8 {
 		m.sources = append(m.sources, newSet(fmt.Sprintf("copy_source_%d", bits), addr, proto, port, addr))
 	}
 	return m
@@ -238,12 +238,8 @@ func (n *CopyNode) markInternal(t *table, mark clause) []rule {
 // fromPod matches, or does not match, packets from pods, as decision.Detector.IsLocal does. There is
 // none if the detector is not implemented for the family.
 func (n *CopyNode) fromPod(t *table, match bool) (clause, bool) {
-	f := decision.IPv4
-	if t.family == ipv6 {
-		f = decision.IPv6
-	}
 	d := &n.Detector
-	cidr, hasCIDR := d.CIDR(f)
+	cidr, hasCIDR := d.CIDR(t.Family)
 	switch {
 	case d.Bridge != "":
 		return inInterface(d.Bridge, false, match), true

@@ -2,12 +2,10 @@ package ruleset
 
 import (
 	"bytes"
-	"encoding/binary"
 	"iter"
 	"net/netip"
 	"slices"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -74,8 +72,8 @@ func copyList(s *decision.ServicePort, p decision.Policy, offset int, endpoint *
 	return len(s.Usable[p])
 }
 
-// number is a random number as rules have it: in the order of the host's bytes.
-func number(n int) string { return string(binary.NativeEndian.AppendUint32(nil, uint32(n))) }
+// number is a number as rules have it, random or the index of an interface: in the order of the host's bytes.
+func number[N int | uint32](n N) string { return string(host32(uint32(n))) }
 
 // endpointBytes is an address and a port as fields of a concatenation.
 func endpointBytes(e netip.AddrPort) string {
@@ -159,14 +157,6 @@ func addCounts[K comparable](counts, changes map[K]int32) {
 // The source ranges of load balancers (loadBalancerSourceRanges) are in the kernel's copy as prefixes
 // of whole bytes, one set for each length: hash sets, which unlike sets of intervals change at the cost
 // of the change. A range of another length has up to 128 elements.
-
-// sourceBits are the lengths of prefixes, in the order of copyMaps.sources.
-func sourceBits(addr nftables.SetDatatype) (lengths []int) {
-	for bits := 8; bits <= int(addr.Bytes)*8; bits += 8 {
-		lengths = append(lengths, bits)
-	}
-	return lengths
-}
 
 // restricted reports whether flows to an address of a service port are subject to its source ranges.
 func restricted(s *decision.ServicePort, at netip.Addr) bool {

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -88,12 +89,7 @@ func forQueued(name string) bool {
 
 // hasForQueued reports whether a table has one of these chains.
 func (s *state) hasForQueued() bool {
-	for name := range s.chains {
-		if forQueued(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(s.chains)), forQueued)
 }
 
 // isIdle reports whether no flow from elsewhere to a service is queued. before is an earlier table of which

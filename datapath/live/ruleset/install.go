@@ -32,27 +32,15 @@ type Ruleset struct {
 // queueingChain is the chain that has the counters of [Ruleset.Queued].
 const queueingChain = "new_flows"
 
-// FeatureError reports that the kernel lacks a feature that the ruleset needs.
-type FeatureError struct {
-	Feature string // what is missing
-	Option  string // the kernel's configuration options that provide it
-	Err     error
+// missing is the error if the kernel lacks a feature that the ruleset needs, which its configuration options provide.
+func missing(feature, options string, err error) error {
+	return fmt.Errorf("the kernel has no %s (%w): it needs %s", feature, err, options)
 }
-
-// Error names the feature and the option.
-func (e *FeatureError) Error() string {
-	return fmt.Sprintf("the kernel has no %s (%v): it needs %s", e.Feature, e.Err, e.Option)
-}
-
-// Unwrap returns the kernel's error.
-func (e *FeatureError) Unwrap() error { return e.Err }
 
 // Probe checks the kernel's features with rules that are never installed, and reports whether it
-// has nft's own queue expression. The error is a [FeatureError] if a feature is missing, or the
-// kernel's error if the caller may not change its rules. It works on the calling thread's network
-// namespace.
+// has nft's own queue expression. The error names a missing feature, or is the kernel's error if the
+// caller may not change its rules. It works on the calling thread's network namespace.
 func Probe() (native bool, err error) {
-	try := func(exprs ...expr.Any) error { return tryChain(chain{}, exprs) }
 	for _, f := range []struct {
 		feature, option string
 		chain           chain
@@ -68,14 +56,14 @@ func Probe() (native bool, err error) {
 		case errors.Is(err, unix.EPERM):
 			return false, fmt.Errorf("nftables: %w", err)
 		case err != nil:
-			return false, &FeatureError{f.feature, f.option, err}
+			return false, missing(f.feature, f.option, err)
 		}
 	}
-	if try(queue(0, 1, true).exprs...) == nil {
+	if tryChain(chain{}, queue(0, 1, true).exprs) == nil {
 		return true, nil
 	}
-	if err := try(queue(0, 1, false).exprs...); err != nil {
-		return false, &FeatureError{"way to queue packets to user space", "CONFIG_NETFILTER_NETLINK_QUEUE and either CONFIG_NFT_QUEUE, or CONFIG_NFT_COMPAT with CONFIG_NETFILTER_XT_TARGET_NFQUEUE", err}
+	if err := tryChain(chain{}, queue(0, 1, false).exprs); err != nil {
+		return false, missing("way to queue packets to user space", "CONFIG_NETFILTER_NETLINK_QUEUE and either CONFIG_NFT_QUEUE, or CONFIG_NFT_COMPAT with CONFIG_NETFILTER_XT_TARGET_NFQUEUE", err)
 	}
 	return false, nil
 }

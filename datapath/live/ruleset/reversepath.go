@@ -1,8 +1,6 @@
 package ruleset
 
 import (
-	"encoding/binary"
-
 	"github.com/google/nftables/expr"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -15,7 +13,7 @@ func ProbeReversePath() error {
 	c := base("filter", "", atPrerouting, priorityQueue)
 	exprs := rule{notDecrypted(), sourceLocal(false), noReverseRoute(true), noReverseRoute(false), accept()}.exprs()
 	if err := tryChain(c, exprs); err != nil {
-		return &FeatureError{"look-up of routes in rules", "CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err}
+		return missing("look-up of routes in rules", "CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err)
 	}
 	return nil
 }
@@ -77,11 +75,6 @@ func (r *Ruleset) FollowReversePath(p hostnet.ReversePath) error {
 // noteReversePath records the interfaces to add to the sets and those to remove.
 func (t tables) noteReversePath(diff sink, before, after hostnet.ReversePath) {
 	of := t.of(decision.IPv4)
-	noteAll(diff, func(uint32) *set { return of.rpStrict }, interfaceKey, before.Strict, after.Strict)
-	noteAll(diff, func(uint32) *set { return of.rpLoose }, interfaceKey, before.Loose, after.Loose)
-}
-
-// interfaceKey is an interface's index as rules have it: in the order of the host's bytes.
-func interfaceKey(index uint32) string {
-	return string(binary.NativeEndian.AppendUint32(nil, index))
+	noteAll(diff, func(uint32) *set { return of.rpStrict }, number[uint32], before.Strict, after.Strict)
+	noteAll(diff, func(uint32) *set { return of.rpLoose }, number[uint32], before.Loose, after.Loose)
 }

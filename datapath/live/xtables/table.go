@@ -10,9 +10,11 @@ package xtables
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -102,10 +104,8 @@ func (t *Table) ParseEntries(data []byte) error {
 }
 
 func cString(b []byte) string {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		b = b[:i]
-	}
-	return string(b)
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
 }
 
 // Chain is a chain of a table.
@@ -126,9 +126,8 @@ type Rule struct {
 
 // Chains finds the chains, the built-in ones first.
 func (t *Table) Chains() ([]Chain, error) {
-	index := make(map[uint32]int, len(t.Entries))
-	for i := range t.Entries {
-		index[t.Entries[i].Offset] = i
+	index := func(offset uint32) (int, bool) {
+		return slices.BinarySearchFunc(t.Entries, offset, func(e Entry, offset uint32) int { return cmp.Compare(e.Offset, offset) })
 	}
 	var chains []Chain
 	starts := make(map[uint32]string)
@@ -146,8 +145,8 @@ func (t *Table) Chains() ([]Chain, error) {
 		if t.ValidHooks&(1<<h) == 0 {
 			continue
 		}
-		first, ok1 := index[t.HookEntry[h]]
-		last, ok2 := index[t.Underflow[h]]
+		first, ok1 := index(t.HookEntry[h])
+		last, ok2 := index(t.Underflow[h])
 		if !ok1 || !ok2 || last < first {
 			return nil, fmt.Errorf("base chain %s is malformed", hookNames[h])
 		}
