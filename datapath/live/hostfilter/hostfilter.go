@@ -134,6 +134,7 @@ func commented(comment string, matches ...xtables.Extension) xtables.Conditions 
 
 // rule is a rule with the properties that ours have.
 type rule struct {
+	handle uint64 // in nftables
 	xtables.Conditions
 	accept bool
 	to     string // the chain that it jumps to
@@ -163,77 +164,45 @@ var places = func() (all []place) {
 // difference is a change that one of our chains needs.
 type difference struct {
 	chain
-	create  bool // the chain is missing
-	refill  bool // its rules differ
-	hook    bool // the jump is missing
-	remove  bool // remove the chain; the fields above are not valid then
-	jumps   []uint64
+	create  bool     // the chain is missing
+	refill  bool     // its rules differ
+	hook    bool     // the jump is missing
+	remove  bool     // remove the chain; the fields above are not valid then
+	jumps   []uint64 // the handles of all jumps, in nftables
 	changed []string // what it is, in words
 }
 
-// found is our chains and jumps in a table.
-type found struct {
-	// built are the existing built-in chains, with their rules that jump to our chains.
-	built map[string][]jump
-	// own are our chains.
-	own map[string][]rule
-}
-
-func newFound() *found {
-	return &found{built: make(map[string][]jump), own: make(map[string][]rule)}
-}
-
-// add takes a rule of an existing chain, with its number for jump.
-func (f *found) add(chain string, id uint64, r rule) {
-	if _, own := f.own[chain]; own {
-		f.own[chain] = append(f.own[chain], r)
-	} else if isOwn(r.to) {
-		f.built[chain] = append(f.built[chain], jump{r.to, id, r.plain()})
-	}
-}
-
-func isOwn(chain string) bool { return chain == forwardChain || chain == healthCheckChain }
-
-// jump is a rule of a built-in chain that jumps to a chain of ours.
-type jump struct {
-	to    string
-	id    uint64 // nft: the rule's handle; legacy: its index in the chain
-	plain bool   // it has no condition
-}
+// found are the chains of a table that matter, with their rules: ours, and the built-in ones.
+type found map[string][]rule
 
 // compare returns the changes that make the chains as wanted or, with remove, remove them.
-func (f *found) compare(want []chain, remove bool) []difference {
+func (f found) compare(want []chain, remove bool) []difference {
 	var all []difference
 	for _, c := range want {
-		rules, there := f.own[c.name]
-		jumps, built := f.built[c.from]
-		d := difference{chain: c, remove: remove}
-		plain := false
-		for _, j := range jumps {
-			if j.to == c.name {
-				d.jumps = append(d.jumps, j.id)
-				plain = plain || j.plain
+		rules, there := f[c.name]
+		from, built := f[c.from]
+		d := difference{chain: c, remove: remove, hook: true}
+		for _, r := range from {
+			if r.to == c.name {
+				d.jumps = append(d.jumps, r.handle)
+				d.hook = d.hook && !r.plain()
 			}
 		}
 		switch {
-		case remove && !there:
-			continue
-		case remove:
+		case remove && there:
 			d.changed = []string{"chain " + c.name}
-			all = append(all, d)
+		case remove || !built:
 			continue
-		case !built:
-			continue
-		}
-		d.create, d.hook = !there, !plain
-		d.refill = !slices.EqualFunc(rules, c.want, rule.accepts)
-		if d.create {
-			d.changed = append(d.changed, "chain "+c.name+" is missing")
-		} else if d.refill {
-			d.changed = append(d.changed, "chain "+c.name+" has other rules")
-		}
-		if d.hook {
-			d.changed = append(d.changed, "chain "+c.from+" does not jump to "+c.name)
+		default:
+			d.create, d.refill = !there, !slices.EqualFunc(rules, c.want, rule.accepts)
+			if d.create {
+				d.changed = append(d.changed, "chain "+c.name+" is missing")
+			} else if d.refill {
+				d.changed = append(d.changed, "chain "+c.name+" has other rules")
+			}
+			if d.hook {
+				d.changed = append(d.changed, "chain "+c.from+" does not jump to "+c.name)
+			}
 		}
 		if len(d.changed) > 0 {
 			all = append(all, d)

@@ -14,27 +14,22 @@ import (
 var hooks = map[string]uint32{"INPUT": 1, "FORWARD": 2}
 
 // readNFT reads only the relevant chains: there may be many others.
-func (p place) readNFT(want []chain) (*found, error) {
-	f, family := newFound(), nft.Family(p.Family)
+func (p place) readNFT(want []chain) (found, error) {
+	f, family := make(found), nft.Family(p.Family)
 	for _, c := range want {
 		for _, name := range []string{c.from, c.name} {
 			a, err := nft.Get(family, unix.NFT_MSG_GETCHAIN, nft.NamedChain(filterTable, name))
 			if err != nil {
 				return nil, err
 			}
-			switch of := nft.ChainOf(a); {
-			case a == nil:
-				continue
-			case name == c.name:
-				f.own[name] = nil
-			case of.Base && of.Type == "filter" && of.Hook == hooks[name]:
-				f.built[name] = nil
-			default:
+			of := nft.ChainOf(a)
+			if a == nil || name == c.from && !(of.Base && of.Type == "filter" && of.Hook == hooks[name]) {
 				continue
 			}
+			f[name] = nil
 			err = nft.Dump(family, unix.NFT_MSG_GETRULE, nft.RulesOf(filterTable, name), func(_ uint8, a nft.Attributes) {
 				if r := nft.RuleOf(a); r.Table == filterTable && r.Chain == name {
-					f.add(name, r.Handle, decode(r.Expressions))
+					f[name] = append(f[name], decode(r))
 				}
 			})
 			if err != nil {
@@ -46,9 +41,10 @@ func (p place) readNFT(want []chain) (*found, error) {
 }
 
 // decode returns the rule of these expressions.
-func decode(expressions []nft.Expression) (r rule) {
+func decode(of nft.Rule) rule {
+	r := rule{handle: of.Handle}
 	l4proto := false // the protocol is in the register
-	for _, e := range expressions {
+	for _, e := range of.Expressions {
 		data := nft.Parse(e.Data)
 		switch e.Name {
 		case "counter":

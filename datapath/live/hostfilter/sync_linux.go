@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 )
@@ -22,11 +21,12 @@ const maxAttempts = 10
 func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err error) {
 	want := spec.chains(p.Family)
 	for range maxAttempts {
-		var f *found
+		var f found
 		if f, err = p.read(want); err == nil {
 			differences := f.compare(want, remove)
 			if len(differences) == 0 {
-				return changed, len(f.built) == 0, nil
+				absent = !slices.ContainsFunc(want, func(c chain) bool { _, built := f[c.from]; return built })
+				return changed, absent, nil
 			}
 			if p.Backend == xtables.NFT {
 				err = p.changeNFT(differences)
@@ -47,13 +47,13 @@ func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err 
 	return changed, false, fmt.Errorf("%s: %w", p, errors.Join(errChanged, err))
 }
 
-func (p place) read(want []chain) (*found, error) {
+func (p place) read(want []chain) (found, error) {
 	if p.Backend == xtables.NFT {
 		return p.readNFT(want)
 	}
 	t, err := xtables.ReadLoaded(p.Family, filterTable)
 	if t == nil || err != nil {
-		return newFound(), err
+		return nil, err
 	}
 	return foundIn(t)
 }
@@ -77,39 +77,25 @@ func Remove() (removed []string, err error) {
 }
 
 // foundIn returns our chains and jumps in the table.
-func foundIn(t *xtables.Table) (*found, error) {
-	f := newFound()
+func foundIn(t *xtables.Table) (found, error) {
+	f := make(found)
 	chains, err := t.Chains()
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range chains {
-		switch {
-		case s.Base:
-			f.built[s.Name] = nil
-		case isOwn(s.Name):
-			f.own[s.Name] = nil
-		default:
+	for _, c := range chains {
+		if !c.Base && c.Name != forwardChain && c.Name != healthCheckChain {
 			continue
 		}
-		for i, e := range s.Rules {
-			r, err := legacyRule(t.Family, e)
+		f[c.Name] = nil
+		for i, e := range c.Rules {
+			to, err := e.To()
 			if err != nil {
-				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, i+1, err)
+				return nil, fmt.Errorf("chain %s, rule %d: %w", c.Name, i+1, err)
 			}
-			f.add(s.Name, uint64(i), r)
+			conditions, all := e.Conditions(t.Family)
+			accept := e.Target == xtables.StandardTarget && e.Verdict == xtables.Accept
+			f[c.Name] = append(f[c.Name], rule{Conditions: conditions, accept: accept, to: to, other: !all})
 		}
 	}
-	return f, nil
-}
-
-func legacyRule(f decision.Family, e xtables.Rule) (r rule, err error) {
-	all := false
-	r.Conditions, all = e.Conditions(f)
-	r.other = !all
-	r.accept = e.Target == xtables.StandardTarget && e.Verdict == xtables.Accept
-	r.to, err = e.To()
-	return r, err
+	return f, err
 }
 
 // changeLegacy compares again under the lock of the iptables programs, and replaces the table as a
