@@ -47,19 +47,18 @@ func OpenConnection(own bool) (*Connection, error) {
 }
 
 // open opens the connection, again after an error.
-func (c *Connection) open() error {
+func (c *Connection) open() (err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return err
 	}
-	if err := c.setUp(conn); err != nil {
-		return errors.Join(err, conn.Close())
-	}
-	c.conn = conn
-	return nil
-}
-
-func (c *Connection) setUp(conn *netlink.Conn) error {
+	defer func() {
+		if err == nil {
+			c.conn = conn
+		} else {
+			err = errors.Join(err, conn.Close())
+		}
+	}()
 	// Errors without a copy of the message that failed; older kernels include it.
 	_ = conn.SetOption(netlink.CapAcknowledge, true)
 	if err := conn.SetWriteBuffer(transactionSize); err != nil {

@@ -315,14 +315,9 @@ func (spec *Spec) localnet() []rule {
 	return []rule{{ipv4.toLoopback(), notFromLoopback(), ctState("established,related", expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED, false), translated(false), counter(), drop()}}
 }
 
-// queueing is the chain that queues packets.
-func (spec *Spec) queueing(t *table) chain {
-	return chain{name: queueingChain, rules: spec.newFlows(t)}
-}
-
-// newFlows sends the first packet of each flow to the queues. The counters include packets that
+// queueing is the chain that sends the first packet of each flow to the queues. The counters include packets that
 // did not fit into the queues: see [Ruleset.Counters].
-func (spec *Spec) newFlows(t *table) []rule {
+func (spec *Spec) queueing(t *table) chain {
 	rules := []rule{
 		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
 	}
@@ -336,13 +331,15 @@ func (spec *Spec) newFlows(t *table) []rule {
 	}
 	rules = append(rules, rule{l4proto(sctp), sctpInit(false), accept()}, rule{jump("decide")})
 	if spec.OnlyServices {
-		return append(rules, spec.queueRules(t, spec.FirstQueue)...)
+		rules = append(rules, spec.queueRules(t, spec.FirstQueue)...)
+	} else {
+		toService := spec.toQueue(t, spec.FirstQueue)
+		rules = slices.Concat(rules, []rule{
+			slices.Concat(rule{t.serviceKey().in(t.service)}, toService),
+			slices.Concat(rule{t.daddrKey().in(t.nodePortAddr), servicePortKey().in(t.nodePort)}, toService),
+		}, spec.queueRules(t, spec.FirstQueue+spec.Queues))
 	}
-	toService := spec.toQueue(t, spec.FirstQueue)
-	return slices.Concat(rules, []rule{
-		slices.Concat(rule{t.serviceKey().in(t.service)}, toService),
-		slices.Concat(rule{t.daddrKey().in(t.nodePortAddr), servicePortKey().in(t.nodePort)}, toService),
-	}, spec.queueRules(t, spec.FirstQueue+spec.Queues))
+	return chain{name: queueingChain, rules: rules}
 }
 
 // toQueue sends packets to one of Queues queues from first on.

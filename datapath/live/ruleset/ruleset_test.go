@@ -140,7 +140,7 @@ func testInstallAndRemove(t *testing.T, want Spec) {
 		if err := r.StopQueueing(); err != nil {
 			return err
 		}
-		if c, n := kernelRules(t); c != wantChains || n != wantRules-len(want.newFlows(r.tables[0]))-len(want.newFlows(r.tables[1])) {
+		if c, n := kernelRules(t); c != wantChains || n != wantRules-len(want.queueing(r.tables[0]).rules)-len(want.queueing(r.tables[1]).rules) {
 			t.Errorf("after StopQueueing: %d chains with %d rules; only the rules that queue should be gone", c, n)
 		}
 		if err := r.LeaveEstablished(); err != nil {

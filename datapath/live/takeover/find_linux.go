@@ -35,7 +35,7 @@ func Find() (*Rules, error) {
 // findNFT reads nftables: kube-proxy's own tables, and those of iptables' nft back end, which are
 // ordinary tables with iptables' names.
 //
-// The messages are read and written here, not with google/nftables, for two reasons: rules of
+// Package nft reads and writes the messages, not google/nftables, for two reasons: rules of
 // other programs may have expressions that it does not support, and with tens of thousands of
 // chains its acknowledgement for each message overflows the socket.
 func (l *Rules) findNFT() error {
