@@ -152,14 +152,12 @@ func (r rule) plain() bool {
 // place is one table "filter".
 type place struct{ xtables.Place }
 
-var places = func() (all []place) {
-	for _, b := range []xtables.Backend{xtables.NFT, xtables.Legacy} {
-		for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
-			all = append(all, place{xtables.Place{Backend: b, Family: f, Table: filterTable}})
-		}
-	}
-	return all
-}()
+var places = []place{
+	{xtables.Place{Backend: xtables.NFT, Family: decision.IPv4, Table: filterTable}},
+	{xtables.Place{Backend: xtables.NFT, Family: decision.IPv6, Table: filterTable}},
+	{xtables.Place{Backend: xtables.Legacy, Family: decision.IPv4, Table: filterTable}},
+	{xtables.Place{Backend: xtables.Legacy, Family: decision.IPv6, Table: filterTable}},
+}
 
 // difference is a change that one of our chains needs.
 type difference struct {

@@ -121,7 +121,7 @@ func (diff *difference) draw(d *xtables.Draft) {
 		for _, c := range d.Chains { // every jump to it
 			c.Rules = slices.DeleteFunc(c.Rules, func(r *xtables.DraftRule) bool { return r.To == own })
 		}
-		d.DeleteChain(own)
+		d.Chains = slices.DeleteFunc(d.Chains, func(c *xtables.DraftChain) bool { return c == own })
 		return
 	}
 	if diff.create {

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -31,25 +32,19 @@ type Dumper func(family uint8, kind int, filter Encode, each func(family uint8, 
 // Tables lists the tables of a family or, with NFPROTO_UNSPEC, of all.
 func Tables(dump Dumper, family uint8) ([]*Table, error) {
 	var tables []*Table
-	type key struct {
-		family uint8
-		name   string
-	}
-	byName := make(map[key]*Table)
 	err := dump(family, unix.NFT_MSG_GETTABLE, nil, func(family uint8, a Attributes) {
-		t := &Table{
+		tables = append(tables, &Table{
 			Family: family, Name: a.Text(unix.NFTA_TABLE_NAME), Handle: a.Uint64(tableHandle),
 			Dormant: a.Uint32(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0,
-		}
-		tables, byName[key{family, t.Name}] = append(tables, t), t
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
 	return tables, dump(family, unix.NFT_MSG_GETCHAIN, nil, func(family uint8, a Attributes) {
 		c := ChainOf(a)
-		if t := byName[key{family, c.Table}]; t != nil {
-			t.Chains = append(t.Chains, &c)
+		if i := slices.IndexFunc(tables, func(t *Table) bool { return t.Family == family && t.Name == c.Table }); i >= 0 {
+			tables[i].Chains = append(tables[i].Chains, &c)
 		}
 	})
 }
@@ -68,15 +63,11 @@ func (t *Table) Rules(dump Dumper) ([]*Rule, error) {
 
 // String is "inet kindnet-ipmasq".
 func (t *Table) String() string {
-	switch t.Family {
-	case unix.NFPROTO_IPV4:
-		return "ip " + t.Name
-	case unix.NFPROTO_IPV6:
-		return "ip6 " + t.Name
-	case unix.NFPROTO_INET:
-		return "inet " + t.Name
+	family, known := map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}[t.Family]
+	if !known {
+		family = fmt.Sprintf("family-%d", t.Family)
 	}
-	return fmt.Sprintf("family-%d %s", t.Family, t.Name)
+	return family + " " + t.Name
 }
 
 // Chain is a chain as the kernel returns it.

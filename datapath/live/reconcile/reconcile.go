@@ -117,16 +117,11 @@ type Reconciler struct {
 	tuples []conntrack.Tuple
 	errs   []error
 
-	close func() error // nil: there is nothing to close
+	close func() error
 }
 
 // Close closes what [Open] opened.
-func (r *Reconciler) Close() error {
-	if r.close == nil {
-		return nil
-	}
-	return r.close()
-}
+func (r *Reconciler) Close() error { return r.close() }
 
 type staleFlow struct {
 	state conntrack.State
@@ -141,7 +136,7 @@ func New(cfg Config) *Reconciler {
 	if cfg.Observe == nil {
 		cfg.Observe = func(decision.Family, Result, error) {}
 	}
-	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: make(frontends)}
+	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: make(frontends), close: func() error { return nil }}
 }
 
 // Run makes one pass by a table, which must be in force already: it may miss flows that workers

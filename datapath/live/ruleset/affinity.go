@@ -68,22 +68,14 @@ const (
 )
 
 func (f family) originalDaddr() field {
-	k := expr.CtKey(unix.NFT_CT_DST_IP)
-	if f == ipv6 {
-		k = unix.NFT_CT_DST_IP6
-	}
-	return tuple("ct original "+f.name+" daddr", f.words(), original, k)
+	return tuple("ct original "+f.name+" daddr", f.words(), original, f.ctDst)
 }
 
 func originalPort() field { return tuple("ct original proto-dst", 1, original, expr.CtKeyPROTODST) }
 
 // endpointAddr is the address of the endpoint of a translated connection, and endpointPort its port.
 func (f family) endpointAddr() field {
-	k := expr.CtKey(unix.NFT_CT_SRC_IP)
-	if f == ipv6 {
-		k = unix.NFT_CT_SRC_IP6
-	}
-	return tuple("ct reply "+f.name+" saddr", f.words(), reply, k)
+	return tuple("ct reply "+f.name+" saddr", f.words(), reply, f.ctSrc)
 }
 
 func endpointPort() field { return tuple("ct reply proto-src", 1, reply, expr.CtKeyPROTOSRC) }

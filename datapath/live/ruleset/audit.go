@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
-	"golang.org/x/sys/unix"
 )
 
 // maxRepairs is how often an audit repairs before it gives up. After gentleRepairs that keep the
@@ -159,9 +160,7 @@ func (r *Ruleset) empty() *Ruleset { return &Ruleset{tables: r.tables} }
 
 // compareChains finds the chains of a table that differ.
 func (d *damage) compareChains(of *table, chains []chain, is, loaded *state, find func(string, ...any)) {
-	names := make(map[string]bool)
 	for _, c := range chains {
-		names[c.name] = true
 		have, there := is.chains[c.name]
 		want := loaded.chains[c.name]
 		switch {
@@ -177,7 +176,7 @@ func (d *damage) compareChains(of *table, chains []chain, is, loaded *state, fin
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(is.chains)) {
-		if !names[name] {
+		if !slices.ContainsFunc(chains, func(c chain) bool { return c.name == name }) {
 			find("chain %s is not ours", name)
 			d.foreign = append(d.foreign, chainOf{of, chain{name: name}})
 		}

@@ -13,8 +13,9 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/xt"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // clause is a part of a rule, in nft's text and in the kernel's expressions. Rules are built from
@@ -60,22 +61,20 @@ type family struct {
 	addrType nftables.SetDatatype
 	addrLen  uint32
 	src, dst uint32 // offsets in the network header
+	// ctSrc and ctDst are the keys of the addresses in a tuple of conntrack (enum nft_ct_keys).
+	ctSrc, ctDst expr.CtKey
 }
 
 var (
-	ipv4 = family{decision.IPv4, "ip", unix.NFPROTO_IPV4, nftables.TypeIPAddr, 4, 12, 16}
-	ipv6 = family{decision.IPv6, "ip6", unix.NFPROTO_IPV6, nftables.TypeIP6Addr, 16, 8, 24}
+	ipv4 = family{decision.IPv4, "ip", unix.NFPROTO_IPV4, nftables.TypeIPAddr, 4, 12, 16, unix.NFT_CT_SRC_IP, unix.NFT_CT_DST_IP}
+	ipv6 = family{decision.IPv6, "ip6", unix.NFPROTO_IPV6, nftables.TypeIP6Addr, 16, 8, 24, unix.NFT_CT_SRC_IP6, unix.NFT_CT_DST_IP6}
 )
 
 // words is how many registers an address takes.
 func (f family) words() uint32 { return f.addrLen / 4 }
 
 // IP protocol numbers.
-const (
-	tcp  byte = 6
-	udp  byte = 17
-	sctp byte = 132
-)
+const tcp, udp, sctp = byte(decision.TCP), byte(decision.UDP), byte(decision.SCTP)
 
 // field is a value that rules load into registers: a part of a header, or what the kernel knows about a packet.
 type field struct {

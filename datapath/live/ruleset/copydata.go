@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/google/nftables/expr"
+
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 

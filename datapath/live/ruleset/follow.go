@@ -8,9 +8,10 @@ import (
 	"reflect"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
-	"golang.org/x/sys/unix"
 )
 
 // Follow updates the sets of service addresses to the table. The time it takes depends on the

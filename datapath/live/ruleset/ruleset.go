@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/google/nftables/expr"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // TableName is the name of our tables, one of family ip and one of family ip6. (In a table of family
@@ -88,9 +89,6 @@ type Alive struct {
 	// IPv4 and IPv6: the switch exists in the family.
 	IPv4, IPv6 bool
 }
-
-// in reports whether the switch exists in a family.
-func (a *Alive) in(f family) bool { return a.IPv4 && f == ipv4 || a.IPv6 && f == ipv6 }
 
 // aliveSize is the size of the set. Expired elements count until the kernel collects them.
 const aliveSize = 16

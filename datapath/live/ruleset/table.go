@@ -143,8 +143,8 @@ func newTable(spec *Spec, f family) *table {
 	if spec.ReversePath && f == ipv4 {
 		t.rpStrict, t.rpLoose = newSet("rp_strict", nftables.TypeIFIndex), newSet("rp_loose", nftables.TypeIFIndex)
 	}
-	if spec.Alive.in(f) {
-		t.alive = newSet("alive", nftables.TypeEtherType).filledByRules(spec.Alive.Timeout, aliveSize)
+	if a := spec.Alive; a.IPv4 && f == ipv4 || a.IPv6 && f == ipv6 {
+		t.alive = newSet("alive", nftables.TypeEtherType).filledByRules(a.Timeout, aliveSize)
 	}
 	t.copy = newCopyMaps(addr, newSet)
 	return t

@@ -11,7 +11,8 @@ import (
 // the offsets that rules and hooks refer to.
 type Draft struct {
 	old *Table
-	// Chains are the built-in chains in the order of their hooks, then the others.
+	// Chains are the built-in chains in the order of their hooks, then the others. Rules that jump to a chain must be
+	// deleted with it.
 	Chains []*DraftChain
 }
 
@@ -83,11 +84,6 @@ func (d *Draft) AddChain(name string) *DraftChain {
 	}
 	d.Chains = slices.Insert(d.Chains, at, c)
 	return c
-}
-
-// DeleteChain deletes a chain with its rules. Rules that jump to it must be deleted, too.
-func (d *Draft) DeleteChain(c *DraftChain) {
-	d.Chains = slices.DeleteFunc(d.Chains, func(o *DraftChain) bool { return o == c })
 }
 
 // Accept makes a rule that accepts.
