@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -46,7 +47,8 @@ func hasTokenHeader(r *http.Request) bool { return len(r.Header[TokenHeader]) > 
 // admit rejects requests that a browser sends for a page of another site.
 func (s *API) admit(r *http.Request) error {
 	if !hasTokenHeader(r) && !s.isOwn(r) {
-		return Forbidden("host %q is not a name of this server: use localhost%s or its listen address", r.Host, s.otherHosts())
+		names := strings.Join(append([]string{"localhost"}, s.Hosts...), ", ")
+		return Forbidden("host %q is not a name of this server: use %s or its listen address", r.Host, names)
 	}
 	// A page of another port of the same host is another one, too (same-site).
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
@@ -56,14 +58,6 @@ func (s *API) admit(r *http.Request) error {
 		return Forbidden("cross-site request of %s: only pages of this server may send requests", strings.Join(origins, ", "))
 	}
 	return nil
-}
-
-// otherHosts names Hosts for a message.
-func (s *API) otherHosts() string {
-	if len(s.Hosts) == 0 {
-		return ""
-	}
-	return ", " + strings.Join(s.Hosts, ", ")
 }
 
 // localAddr is the server's end of the request's connection; nil: unknown.
@@ -76,13 +70,8 @@ func localAddr(r *http.Request) net.Addr {
 // a browser reaches one through a forwarded port (ssh -L).
 func (s *API) isOwn(r *http.Request) bool {
 	host := (&url.URL{Host: r.Host}).Hostname()
-	if strings.EqualFold(host, "localhost") {
+	if strings.EqualFold(host, "localhost") || slices.ContainsFunc(s.Hosts, func(h string) bool { return strings.EqualFold(host, h) }) {
 		return true
-	}
-	for _, h := range s.Hosts {
-		if strings.EqualFold(host, h) {
-			return true
-		}
 	}
 	a, err := netip.ParseAddr(host)
 	if err != nil {

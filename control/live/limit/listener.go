@@ -92,13 +92,10 @@ func (c *conn) Close() error {
 // 503.
 func HTTP(contentType string, content func(status int, err error) []byte) func(error) []byte {
 	return func(err error) []byte {
-		status, text := Status(err), "503 Service Unavailable"
-		if status == 429 {
-			text = "429 Too Many Requests"
-		}
+		status := Status(err)
 		body := content(status, err)
-		return fmt.Appendf(nil, "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nX-Content-Type-Options: nosniff\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s",
-			text, contentType, len(body), body)
+		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nX-Content-Type-Options: nosniff\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s",
+			status, http.StatusText(status), contentType, len(body), body)
 	}
 }
 

@@ -255,11 +255,9 @@ func ParseServicePatterns(text string) (ServicePatterns, error) {
 		if !ok || namespace == "" || name == "" {
 			return nil, fmt.Errorf(`service pattern %q: want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`, p)
 		}
-		for _, part := range []string{namespace, name} {
-			for _, r := range part {
-				if notInNames(r) {
-					return nil, fmt.Errorf("service pattern %q: invalid character %q: want lower-case letters, digits, - and the wildcard *", p, r)
-				}
+		for _, r := range namespace + name {
+			if notInNames(r) {
+				return nil, fmt.Errorf("service pattern %q: invalid character %q: want lower-case letters, digits, - and the wildcard *", p, r)
 			}
 		}
 		patterns = append(patterns, p)
