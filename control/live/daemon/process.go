@@ -65,7 +65,7 @@ type process struct {
 // connect makes the client of the API server. It reads files only.
 func (p *process) connect() (err error) {
 	c := apiserver.Connection{
-		Kubeconfig: p.cfg.Kubeconfig, Master: p.flags.master, QPS: p.cfg.QPS, Burst: p.cfg.Burst,
+		Kubeconfig: p.cfg.Kubeconfig, Master: p.flags.master, QPS: p.cfg.QPS, Burst: int(p.cfg.Burst),
 		ContentType: p.cfg.ContentType, AcceptContentTypes: p.cfg.AcceptContentTypes, UserAgent: "nfqproxy/" + p.version,
 	}
 	p.client, p.clientUses, err = c.Connect(p.log)

@@ -36,13 +36,7 @@ type Config struct {
 	// has; none if it is 0.0.0.0 or ::. Zone is always empty: the file has no field for it.
 	Node servicetable.NodeConfig
 
-	// Kubeconfig is a path; empty: the service account of the pod.
-	Kubeconfig string
-	// QPS and Burst limit requests to the API server. A negative QPS means no limit.
-	QPS   float32
-	Burst int
-	// ContentType and AcceptContentTypes are media types, as in client-go's rest.Config.
-	ContentType, AcceptContentTypes string
+	ClientConnection
 	// ConfigSyncPeriod is the informers' resync period; above 0.
 	ConfigSyncPeriod time.Duration
 
@@ -68,6 +62,18 @@ type Config struct {
 	Verbosity int
 	// LogFormat is "text" or "json".
 	LogFormat string
+}
+
+// ClientConnection describes the connection to the API server.
+type ClientConnection struct {
+	// Kubeconfig is a path; empty: the service account of the pod.
+	Kubeconfig string `json:"kubeconfig"`
+	// AcceptContentTypes and ContentType are media types, as in client-go's rest.Config.
+	AcceptContentTypes string `json:"acceptContentTypes"`
+	ContentType        string `json:"contentType"`
+	// QPS and Burst limit requests to the API server. A negative QPS means no limit.
+	QPS   float32 `json:"qps"`
+	Burst int32   `json:"burst"`
 }
 
 // Default returns the configuration of an empty file: kube-proxy's defaults.
@@ -120,11 +126,7 @@ func (c Config) Marshal() ([]byte, error) {
 	if n.IgnoreExternalIPs {
 		o.FeatureGates = map[string]bool{GateExternalIPs: false}
 	}
-	o.ClientConnection.Kubeconfig = c.Kubeconfig
-	o.ClientConnection.QPS = c.QPS
-	o.ClientConnection.Burst = int32(c.Burst)
-	o.ClientConnection.ContentType = c.ContentType
-	o.ClientConnection.AcceptContentTypes = c.AcceptContentTypes
+	o.ClientConnection = c.ClientConnection
 	o.Logging.Format = c.LogFormat
 	o.Logging.Verbosity = uint32(c.Verbosity)
 	to, from := &o.Conntrack, &c.Conntrack

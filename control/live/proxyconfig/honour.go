@@ -3,6 +3,7 @@ package proxyconfig
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/netip"
 	"reflect"
@@ -42,10 +43,8 @@ func (r *reader) fail(field, format string, args ...any) {
 func honoured(c *object) (Config, []error) {
 	r := new(reader)
 	config := Config{
-		Node:       r.node(c),
-		Kubeconfig: c.ClientConnection.Kubeconfig,
-		QPS:        c.ClientConnection.QPS, Burst: r.number("clientConnection.burst", c.ClientConnection.Burst, 0, 1<<31-1),
-		ContentType: c.ClientConnection.ContentType, AcceptContentTypes: c.ClientConnection.AcceptContentTypes,
+		Node:                r.node(c),
+		ClientConnection:    c.ClientConnection,
 		ConfigSyncPeriod:    r.period("configSyncPeriod", c.ConfigSyncPeriod, time.Nanosecond),
 		HealthzBindAddress:  r.hostPort("healthzBindAddress", c.HealthzBindAddress),
 		MetricsBindAddress:  r.hostPort("metricsBindAddress", c.MetricsBindAddress),
@@ -53,8 +52,8 @@ func honoured(c *object) (Config, []error) {
 		EnableProfiling:     c.EnableProfiling,
 		OOMScoreAdj:         r.number("oomScoreAdj", *c.OOMScoreAdj, -1000, 1000),
 		Conntrack: Conntrack{
-			MaxPerCore:            r.number("conntrack.maxPerCore", *c.Conntrack.MaxPerCore, 0, 1<<31-1),
-			Min:                   r.number("conntrack.min", *c.Conntrack.Min, 0, 1<<31-1),
+			MaxPerCore:            r.number("conntrack.maxPerCore", *c.Conntrack.MaxPerCore, 0, math.MaxInt32),
+			Min:                   r.number("conntrack.min", *c.Conntrack.Min, 0, math.MaxInt32),
 			TCPEstablishedTimeout: r.period("conntrack.tcpEstablishedTimeout", *c.Conntrack.TCPEstablishedTimeout, 0),
 			TCPCloseWaitTimeout:   r.period("conntrack.tcpCloseWaitTimeout", *c.Conntrack.TCPCloseWaitTimeout, 0),
 			TCPBeLiberal:          c.Conntrack.TCPBeLiberal,
@@ -64,6 +63,7 @@ func honoured(c *object) (Config, []error) {
 		Verbosity: int(c.Logging.Verbosity),
 		LogFormat: c.Logging.Format,
 	}
+	r.number("clientConnection.burst", c.ClientConnection.Burst, 0, math.MaxInt32)
 	if t := c.ClientConnection.ContentType; t != runtime.ContentTypeProtobuf && t != runtime.ContentTypeJSON {
 		r.fail("clientConnection.contentType", "%q: want %s or %s", t, runtime.ContentTypeProtobuf, runtime.ContentTypeJSON)
 	}
@@ -196,7 +196,7 @@ func (r *reader) hostPort(field, s string) string {
 func (r *reader) number(field string, n, least, most int32) int {
 	if n < least || n > most {
 		want := "from " + strconv.Itoa(int(least)) + " to " + strconv.Itoa(int(most))
-		if most == 1<<31-1 {
+		if most == math.MaxInt32 {
 			want = strconv.Itoa(int(least)) + " or more"
 		}
 		r.fail(field, "%d: want %s", n, want)

@@ -72,9 +72,7 @@ func TestKubeadmFileIsMarshalled(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	want := Config{
 		Node:               servicetable.NodeConfig{Mode: servicetable.ClusterCIDR, LocalhostNodePorts: true, MasqueradeMark: 1 << 14},
-		QPS:                5,
-		Burst:              10,
-		ContentType:        "application/vnd.kubernetes.protobuf",
+		ClientConnection:   ClientConnection{QPS: 5, Burst: 10, ContentType: "application/vnd.kubernetes.protobuf"},
 		ConfigSyncPeriod:   15 * time.Minute,
 		SyncPeriod:         30 * time.Second,
 		HealthzBindAddress: "0.0.0.0:10256",

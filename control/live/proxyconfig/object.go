@@ -21,15 +21,9 @@ const (
 // k8s.io/component-base with its metrics and flags. A test compares the two.
 type object struct {
 	metav1.TypeMeta
-	FeatureGates     map[string]bool `json:"featureGates,omitempty"`
-	ClientConnection struct {
-		Kubeconfig         string  `json:"kubeconfig"`
-		AcceptContentTypes string  `json:"acceptContentTypes"`
-		ContentType        string  `json:"contentType"`
-		QPS                float32 `json:"qps"`
-		Burst              int32   `json:"burst"`
-	} `json:"clientConnection"`
-	Logging struct {
+	FeatureGates     map[string]bool  `json:"featureGates,omitempty"`
+	ClientConnection ClientConnection `json:"clientConnection"`
+	Logging          struct {
 		Format         string  `json:"format,omitempty"`
 		FlushFrequency logTime `json:"flushFrequency"`
 		Verbosity      uint32  `json:"verbosity"`
