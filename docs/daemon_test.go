@@ -19,6 +19,9 @@ var notInDaemon = []string{
 	"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/client-go/tools/events", "k8s.io/component-base", // the types of all API groups
 }
 
+// What nfqproxyd is built on: it has no second way to do what these modules do.
+var builtOn = []string{"github.com/florianl/go-nfqueue/v2", "github.com/mdlayher/netlink", "github.com/ti-mo/conntrack", "k8s.io/client-go"}
+
 // The largest nfqproxyd: lines of our own, without tests and generated files, and modules of others.
 const (
 	maxDaemonLines   = 50_050
@@ -54,6 +57,11 @@ func TestDaemonLinks(t *testing.T) {
 				t.Fatal(err)
 			}
 			lines += strings.Count(string(text), "\n")
+		}
+	}
+	for _, m := range builtOn {
+		if !modules[m] {
+			t.Errorf("nfqproxyd does not link %s", m)
 		}
 	}
 	t.Logf("nfqproxyd: %d lines of ours, %d packages, %d modules of others", lines, packages, len(modules))

@@ -1,11 +1,12 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
+
+	ct "github.com/ti-mo/conntrack"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
@@ -21,24 +22,31 @@ func (e *Engine) restoreAffinity(table *decision.Table) error {
 	if !usesAffinity(table) {
 		return nil
 	}
-	now := time.Now()
-	for _, six := range []bool{false, true} {
-		err := e.flows.Dump(conntrack.Filter{IPv6: six, Mark: conntrack.DefaultMark}, func(s *conntrack.State) {
-			began := s.Start
-			if began.IsZero() {
-				began = now
-			}
-			bindAt(e.bound, table, ruleset.Binding{
-				Protocol: decision.Protocol(s.Original.Protocol), Client: s.Original.Source.Addr(), Service: s.Original.Destination,
-				Endpoint: s.Endpoint(), Last: began,
-			})
-		})
-		// A connection that is created or removed during the dump may be missing: no harm.
-		if err != nil && !errors.Is(err, conntrack.ErrInterrupted) {
-			return fmt.Errorf("restore session affinity: %w", err)
-		}
+	conn, err := ct.Dial(nil)
+	if err != nil {
+		return fmt.Errorf("restore session affinity: %w", err)
 	}
-	if err := readBindings(e.bound, table); err != nil {
+	defer conn.Close()
+	now := time.Now()
+	// A connection that is created or removed during the dump may be missing: no harm.
+	flows, err := conn.DumpFilter(ct.NewFilter().Mark(conntrack.DefaultMark).MarkMask(conntrack.DefaultMark), nil)
+	for i := range flows {
+		f := &flows[i]
+		o, r, began := &f.TupleOrig, &f.TupleReply, f.Timestamp.Start
+		if began.IsZero() {
+			began = now
+		}
+		bindAt(e.bound, table, ruleset.Binding{
+			Protocol: decision.Protocol(o.Proto.Protocol), Client: o.IP.SourceAddress,
+			Service:  netip.AddrPortFrom(o.IP.DestinationAddress, o.Proto.DestinationPort),
+			Endpoint: netip.AddrPortFrom(r.IP.SourceAddress, r.Proto.SourcePort),
+			Last:     began,
+		})
+	}
+	if err == nil {
+		err = readBindings(e.bound, table)
+	}
+	if err != nil {
 		return fmt.Errorf("restore session affinity: %w", err)
 	}
 	return nil
