@@ -12,11 +12,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
-// This file reads what "kubectl describe" prints of Services and Endpoints, and knows other texts of kubectl for messages.
+// This file reads what "kubectl describe" prints of Services, Endpoints and EndpointSlices, and knows other texts of kubectl for messages.
 
 var (
 	errTable     = errors.New("is a table of kubectl get without Services and their endpoints: give the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml")
-	errDescribed = errors.New("is the output of kubectl describe of another kind than Service and Endpoints: give that of kubectl get with -o yaml")
+	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints and EndpointSlice: give that of kubectl get with -o yaml")
 )
 
 var (
@@ -57,18 +57,26 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	}
 	for i := range blocks {
 		d := &blocks[i]
-		if !d.isService() && !d.isEndpoints() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
+		if !d.isService() && !d.isEndpoints() && !d.isSlice() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
 			docs = append(docs, made(map[string]any{"apiVersion": "v1", "kind": "described object", "metadata": map[string]any{"name": d.field("Name")}}))
 			continue
 		}
-		// Endpoints list all addresses, also those that are not ready: what the Service lists is among them.
+		// Endpoints and EndpointSlices list all addresses, also those that are not ready: what the Service lists is among them.
 		shown := slices.ContainsFunc(blocks, func(e described) bool {
-			return e.isEndpoints() && e.field("Name") == d.field("Name") && e.field("Namespace") == d.field("Namespace")
+			of := e.field("Name")
+			if e.isSlice() {
+				of, _ = e.pairs("Labels")["kubernetes.io/service-name"].(string)
+			}
+			return (e.isEndpoints() || e.isSlice()) && of == d.field("Name") && e.field("Namespace") == d.field("Namespace")
 		})
 		docs = append(docs, d.documents(shown)...)
 	}
 	return docs, true
 }
+
+// ReadyOnly is the annotation of EndpointSlices that were made of what kubectl prints for people of a Service or of Endpoints: it lists the
+// endpoints that are ready, and no others.
+const ReadyOnly = "nfqproxy.io/ready-endpoints-only"
 
 func made(value map[string]any) document {
 	return document{Document: yamlfile.Document{Value: value}}
@@ -129,6 +137,8 @@ func (d *described) isService() bool { return d.has("Session Affinity") && d.has
 
 func (d *described) isEndpoints() bool { return d.has("Subsets") }
 
+func (d *described) isSlice() bool { return d.has("AddressType") && d.has("Endpoints") }
+
 // documents are one object, and of a Service its endpoints, unless they are shown elsewhere.
 func (d *described) documents(shown bool) []document {
 	metadata := map[string]any{"name": d.field("Name"), "namespace": d.field("Namespace"), "resourceVersion": "0"} // it is from a cluster
@@ -143,6 +153,8 @@ func (d *described) documents(shown bool) []document {
 	switch {
 	case d.isEndpoints():
 		docs, err = d.endpoints(metadata)
+	case d.isSlice():
+		docs, err = d.slice(metadata)
 	case d.isService():
 		docs, err = d.service(metadata, shown)
 	default:
@@ -369,13 +381,69 @@ func (p *describedPort) slices(i int, service map[string]any) (docs []document) 
 			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
 			"metadata": map[string]any{
 				"name": fmt.Sprintf("%s-described-%d-%d", service["name"], i, j), "namespace": service["namespace"], "resourceVersion": "0",
-				"labels": map[string]any{"kubernetes.io/service-name": service["name"]},
+				"labels":      map[string]any{"kubernetes.io/service-name": service["name"]},
+				"annotations": map[string]any{ReadyOnly: "true"},
 			},
 			"addressType": k.family, "endpoints": list,
 			"ports": []any{map[string]any{"name": p.name, "protocol": p.protocol, "port": int64(k.number)}},
 		}))
 	}
 	return docs
+}
+
+// slice makes an EndpointSlice of what describe prints. Of the conditions, it is Ready.
+func (d *described) slice(metadata map[string]any) ([]document, error) {
+	ports, endpoints := []any{}, []any{}
+	if i := slices.Index(d.order, "Ports"); i >= 0 {
+		for _, line := range d.lines[i] {
+			fields := strings.Fields(line)
+			if len(fields) == 0 || unset(line) == "" || strings.HasPrefix(line, "----") || strings.HasPrefix(line, "Name ") {
+				continue
+			}
+			if len(fields) != 3 {
+				return nil, fmt.Errorf("%q below Ports: want a name, a number and a protocol", line)
+			}
+			port := map[string]any{"name": unset(fields[0]), "protocol": fields[2]}
+			if text := unset(fields[1]); text != "" {
+				number, err := strconv.ParseInt(text, 10, 32)
+				if err != nil {
+					return nil, fmt.Errorf("%q below Ports: want a number", text)
+				}
+				port["port"] = number
+			}
+			ports = append(ports, port)
+		}
+	}
+	var endpoint map[string]any
+	for _, line := range d.lines[slices.Index(d.order, "Endpoints")] {
+		name, value, _ := strings.Cut(line, ":")
+		value = unset(strings.TrimSpace(value))
+		switch {
+		case unset(line) == "":
+		case name == "- Addresses":
+			var addresses []any
+			for _, a := range strings.Split(value, ",") {
+				addresses = append(addresses, strings.TrimSpace(a))
+			}
+			endpoint = map[string]any{"addresses": addresses}
+			endpoints = append(endpoints, endpoint)
+		case endpoint == nil:
+			return nil, fmt.Errorf("%q below Endpoints: want - Addresses", line)
+		case name == "Ready" && value != "":
+			endpoint["conditions"] = map[string]any{"ready": value == "true"}
+		case name == "NodeName" && value != "":
+			endpoint["nodeName"] = value
+		case name == "Zone" && value != "":
+			endpoint["zone"] = value
+		case name == "TargetRef" && value != "":
+			kind, of, _ := strings.Cut(value, "/")
+			endpoint["targetRef"] = map[string]any{"kind": kind, "name": of, "namespace": metadata["namespace"]}
+		}
+	}
+	return []document{made(map[string]any{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+		"addressType": d.field("AddressType"), "ports": ports, "endpoints": endpoints,
+	})}, nil
 }
 
 // endpoints makes an Endpoints object of what describe prints.

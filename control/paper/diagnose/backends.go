@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
@@ -318,6 +319,11 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 		return false, Finding{
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have the label %s: service proxies ignore them", object, corev1.IsHeadlessService),
 			Do: "remove the label from the EndpointSlices: it is for those of headless Services",
+		}
+	case len(families) == 0 && found[0].Annotations[manifest.ReadyOnly] != "":
+		return false, Finding{
+			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("%s has no endpoints that are ready; kubectl lists no others", object),
+			Do: fmt.Sprintf("check that Pods match the selector, run, are ready, and have the target port if it is a name: kubectl -n %s get pods -l %s", svc.Namespace, labels.SelectorFromSet(svc.Spec.Selector)),
 		}
 	case len(families) == 0:
 		return false, Finding{
