@@ -140,6 +140,14 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 			examined = append(examined, about)
 		}
 	}
+	if in.node != nil {
+		if entries, limit, ok := in.node.Connections(); ok {
+			if full := diagnose.FullTable(in.node.Name, entries, limit); full != nil {
+				full.Object = v.object()
+				found = append(found, *full)
+			}
+		}
+	}
 	servers, err := v.examineServers()
 	if err != nil {
 		return nil, nil, err

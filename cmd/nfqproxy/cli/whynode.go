@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -114,6 +115,15 @@ func (f *whyFlags) see(answer *diagnose.Answer, v *nodeView, cluster *diagnose.C
 	}
 	if !alone && answer.Node == v.name {
 		answer.AboutEntries(cluster.ConnectionEntries(entries))
+	}
+	if count, limit, ok := v.in.node.Connections(); ok && answer.Node == v.name {
+		if full := diagnose.FullTable(v.name, count, limit); full != nil {
+			answer.Notes = append(answer.Notes, *full)
+			if count >= limit {
+				answer.Unless = cmp.Or(answer.Unless, "the connection table of "+v.name+", which is full, has no room for it")
+			}
+			answer.Settle()
+		}
 	}
 	return nil
 }

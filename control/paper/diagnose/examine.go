@@ -24,6 +24,7 @@ func (c *Cluster) Examine() []Finding {
 	e.addresses()
 	e.mirrored()
 	e.mode()
+	e.sharedAddresses()
 	for _, n := range e.objects.Nodes {
 		if f := e.NotReady(n.Name); f != nil {
 			e.add(*f)
@@ -367,6 +368,44 @@ func (e *examination) podNetwork(svc *corev1.Service, a netip.Addr) *Finding {
 		}
 	}
 	return nil
+}
+
+// sharedAddresses checks whether two ready Pods have one address.
+func (e *examination) sharedAddresses() {
+	with := make(map[netip.Addr]*corev1.Pod)
+	for _, n := range sortedNames(e.pods) {
+		p := e.pods[n]
+		if p.Spec.HostNetwork || servicetable.PodEnded(p) || p.DeletionTimestamp != nil || e.templateOf(p) != nil || !isReady(p) {
+			continue
+		}
+		for _, a := range servicetable.PodAddresses(p) {
+			other := with[a]
+			if other == nil {
+				with[a] = p
+				continue
+			}
+			e.add(Finding{
+				Code: SharedAddress, Object: "Pod " + nameOf(p).String(), Field: "status.podIP",
+				Text: fmt.Sprintf("Pods %s%s and %s%s have the same address, %s: what is sent to one of them may reach the other, or neither", nameOf(other), onNode(other), nameOf(p), onNode(p), a),
+				Do:   "delete one of the Pods, and check the network plugin's management of addresses, and that the spec.podCIDR of the nodes do not overlap",
+			})
+		}
+	}
+}
+
+// onNode is " on node-a"; empty if the Pod has no node.
+func onNode(p *corev1.Pod) string {
+	if p.Spec.NodeName == "" {
+		return ""
+	}
+	return " on " + p.Spec.NodeName
+}
+
+// isReady reports whether the condition Ready of a Pod is True.
+func isReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // mode checks the mode of kube-proxy.

@@ -49,6 +49,7 @@ const (
 	HeadlessAddress        Code = "NFQ026" // a headless Service has a type or addresses that no proxy serves
 	NodePortRange          Code = "NFQ027" // a node port is outside of the API server's usual range
 	EndpointIsClusterIP    Code = "NFQ028" // the endpoint is the cluster IP of a Service
+	SharedAddress          Code = "NFQ029" // two Pods have one address
 
 	// Of policies.
 	NoLocalEndpoints Code = "NFQ030" // traffic policy Local, and no endpoint on the node
@@ -136,7 +137,7 @@ func Codes() []Code {
 	return []Code{
 		NoSuchPort, Headless, NotServed, OutsideOnly, UnknownAddress, NodePortClosed, LoopbackForeign, ClaimedTwice, NodeAddress,
 		SelectorMatchesNothing, NoSelector, NoSlices, PodsNotReady, NoNamedPort, SliceWithoutPort, OtherFamily, OtherPort, NoListener, PodGone,
-		NoEndpoints, SomeNotReady, SlicesDiffer, NoDNSName, FurtherAddresses, NotShown, HeadlessAddress, NodePortRange, EndpointIsClusterIP,
+		NoEndpoints, SomeNotReady, SlicesDiffer, NoDNSName, FurtherAddresses, NotShown, HeadlessAddress, NodePortRange, EndpointIsClusterIP, SharedAddress,
 		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed, PolicyForbids, HintsIgnored, OutsideCIDR, FewReplicas,
 		Refuses, Silent, Uneven, OldConnections, StuckUDP, TableNearlyFull, Repeats, PortsNearlyUsed, NodeProblem, TablesDiffer,
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
@@ -165,7 +166,7 @@ func (s Severity) String() string { return [...]string{"error", "warning", "note
 // Severity is the severity of all findings with the code.
 func (c Code) Severity() Severity {
 	switch c {
-	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
+	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, SharedAddress, OutsideCIDR,
 		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
 		ReverseFilter, SendsLate, NodeNotReady, StaleConnections, AddressOnly, LeftOverServers, ProxyOutdated, ProxyUnknown, ProxyTranslation:
 		return Warning

@@ -159,6 +159,21 @@ func (c *Cluster) NotReady(node string) *Finding {
 	}
 }
 
+// FullTable is the finding about the connection table of a node, of which four fifths are in use; nil: there is more room.
+func FullTable(node string, entries, limit int) *Finding {
+	if entries < limit/5*4 {
+		return nil
+	}
+	f := &Finding{
+		Code: TableNearlyFull, Text: fmt.Sprintf("the connection table of %s has %d entries of %d: new connections fail when it is full", node, entries, limit),
+		Do: "raise net.netfilter.nf_conntrack_max (kube-proxy: --conntrack-max-per-core), or have the clients open fewer connections; conntrack -L shows whose they are",
+	}
+	if entries >= limit {
+		f.Text = fmt.Sprintf("the connection table of %s is full (%d entries of %d): packets of new connections are dropped, unless the kernel removes others", node, entries, limit)
+	}
+	return f
+}
+
 // readyOn is the number of endpoints on a node that EndpointSlices have as ready, each address once.
 func (c *Cluster) readyOn(node string) int {
 	addresses := make(map[string]bool)

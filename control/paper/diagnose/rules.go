@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
 
 // Examined is the scope of an examination of a node's rules. Findings, or their absence, concern this scope only.
@@ -178,6 +179,29 @@ func linesText(lines []int) string {
 	return audit.Issue{Lines: lines}.String()
 }
 
+// belowNetwork are the tables of nftables whose rules see packets before or below those that were followed, and may drop them.
+func belowNetwork(dumps []*iptables.Dump) (not []string) {
+	for _, d := range dumps {
+		if d.Ruleset == nil {
+			continue
+		}
+		for _, t := range d.Ruleset.Tables {
+			below := t.Family == nftables.FamilyBridge || t.Family == nftables.FamilyNetdev
+			if text := fmt.Sprintf("table %s %s, whose rules are for packets below the network layer, and may drop them", t.Family, t.Name); below && slices.ContainsFunc(t.Chains, mayDrop) && !slices.Contains(not, text) {
+				not = append(not, text)
+			}
+		}
+	}
+	return not
+}
+
+// mayDrop reports whether a chain of nftables, or a map that its rules look up, may drop packets.
+func mayDrop(c *nftables.Chain) bool {
+	return c.Base != nil && c.Base.Policy == "drop" || slices.ContainsFunc(c.Rules, func(r *nftables.Rule) bool {
+		return slices.ContainsFunc(strings.Fields(r.String()), func(word string) bool { return word == "drop" || word == "reject" || word == "vmap" })
+	})
+}
+
 // examined describes what the survey covered.
 func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 	e := &Examined{
@@ -195,7 +219,7 @@ func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 	for _, from := range s.Sources {
 		e.Sources = append(e.Sources, from.String())
 	}
-	e.Not = append(append(e.Not, s.Skipped...), missingBackEnd(dumps)...)
+	e.Not = slices.Concat(e.Not, s.Skipped, belowNetwork(dumps), missingBackEnd(dumps))
 	if s.IPVS {
 		e.Guesses = append(e.Guesses, "IPVS selects real servers and translates as documented: this is not checked against a kernel")
 	}

@@ -20,6 +20,7 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err e
 	h = new(netfilter.Host)
 	if forwards, known := n.forwarding(f); known {
 		h.NoForwarding = !forwards
+		h.SomeForward = !forwards && f == iptables.IPv4 && len(n.devicesWith("ipv4", "forwarding")) > 0
 	}
 	if value := n.sysctls["net/ipv4/conf/all/route_localnet"]; value != "" {
 		h.RouteLocalnet, h.LocalnetKnown = value != "0", true

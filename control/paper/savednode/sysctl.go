@@ -3,6 +3,7 @@ package savednode
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -43,6 +44,16 @@ func (n *Node) forwarding(f iptables.Family) (forwards, known bool) {
 	}
 	value := n.sysctls[path]
 	return value != "0", value != ""
+}
+
+// Connections are the entries of the node's connection table, and how many it may have. ok: the bundle says so.
+func (n *Node) Connections() (entries, limit int, ok bool) {
+	entries, err := strconv.Atoi(n.sysctls["net/netfilter/nf_conntrack_count"])
+	if err != nil {
+		return 0, 0, false
+	}
+	limit, err = strconv.Atoi(n.sysctls["net/netfilter/nf_conntrack_max"])
+	return entries, limit, err == nil && limit > 0
 }
 
 // sysctlNotes are what the sysctls say that the simulation does not follow.

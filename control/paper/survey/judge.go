@@ -135,7 +135,10 @@ func (s *surveyor) refusedAnyway(e *end, c *connection, w *netfilter.Way) {
 
 // knowsRoutes reports whether a packet has no way on the real host either: its routes and sysctls are not guessed.
 func (s *surveyor) knowsRoutes(w *netfilter.Way) bool {
-	return s.host.Complete() && (!s.host.OtherRules || s.host.NoForwarding && !w.Packet.Local)
+	if s.host.NoForwarding && !w.Packet.Local {
+		return s.host.Complete() && !s.host.SomeForward
+	}
+	return s.host.Complete() && !s.host.OtherRules
 }
 
 // refusedByIPVS reports whether IPVS rejects a packet, because the virtual server has no real server.

@@ -26,6 +26,9 @@ type Host struct {
 	OtherRules bool
 	// NoForwarding: net.ipv4.ip_forward, or the same for IPv6, is 0.
 	NoForwarding bool
+	// SomeForward: with NoForwarding, packets from some devices are forwarded all the same (net.ipv4.conf.*.forwarding), which
+	// is not simulated.
+	SomeForward bool
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
 	RouteLocalnet bool
 	// LocalnetKnown: RouteLocalnet is what the host has, whatever its rules are.
