@@ -38,7 +38,7 @@ func newSimulation(t testing.TB, seed uint64, config servicetable.NodeConfig) *s
 	for _, n := range objects.Nodes {
 		names.AddNode(n.Name, servicetable.NodeAddresses(n))
 	}
-	return &simulation{New(table, rand.New(rand.NewPCG(seed, 0)), Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}), names}
+	return &simulation{New(table, rand.New(rand.NewPCG(seed, 0)), nil), names}
 }
 
 // explain explains a packet that has to make sense.

@@ -35,7 +35,7 @@ func ExampleSimulator_Decide() {
 		fmt.Println(err)
 		return
 	}
-	simulator := explain.New(table, rand.New(rand.NewPCG(1, 1)), explain.Cluster{})
+	simulator := explain.New(table, rand.New(rand.NewPCG(1, 1)), nil)
 	record := simulator.Decide(&packet)
 	fmt.Printf("%s to %s, masqueraded: %v (%s)\n", record.Service, record.Endpoint, record.Masquerade, record.MasqueradeReason)
 	for _, step := range record.Steps {

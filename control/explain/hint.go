@@ -9,31 +9,38 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// hint returns advice: sentences, or nothing. next is the decision of the next node, if there is one; first: no node
-// decided before this one.
-func (s *Simulator) hint(p *decision.Packet, d *decision.Decision, next *flow.Record, first bool) string {
-	near := ""
-	switch {
-	case next != nil:
-		near = fmt.Sprintf("%s is an address of node %s, which gets the packet and decides.", p.Destination.Addr(), next.Node)
-		if d.Verdict == decision.DNAT {
-			near = fmt.Sprintf("%s is an address of node %s, which gets the packet and translates it once more.", d.Endpoint().Addr(), next.Node)
-		}
-	case d.ServicePort == nil && d.Verdict == decision.Accept:
-		near = s.nearMiss(p)
-	}
-	if !first { // what follows is about the sources that a user gives
-		return sentences(near, s.nodeHint(d), s.noEndpoints(d), s.terminating(d))
-	}
-	return sentences(near, s.sourceHint(p), s.nodeHint(d), s.interfaceHint(p, d), s.otherNodesPod(p, d), s.noEndpoints(d), s.terminating(d))
+// Hints are advice about a decision, sentences each; "" where there is nothing to say.
+type Hints struct {
+	Near      string // what is near a destination that belongs to no service
+	Source    string // the source is unlikely
+	Interface string // the detector needs an interface, and none is given
+	Endpoints string // the service has no endpoints, ready or not
 }
 
-// sentences joins those that are not empty.
-func sentences(list ...string) string {
+// String joins the hints.
+func (h *Hints) String() string { return Sentences(h.Near, h.Source, h.Interface, h.Endpoints) }
+
+// Sentences joins those that are not empty.
+func Sentences(list ...string) string {
 	return strings.Join(slices.DeleteFunc(list, func(text string) bool { return text == "" }), " ")
+}
+
+// Hints returns what the service table tells about a packet and its decision.
+func (s *Simulator) Hints(p *decision.Packet, d *decision.Decision) *Hints {
+	h := &Hints{Source: s.sourceHint(p)}
+	if d.ServicePort == nil && d.Verdict == decision.Accept {
+		h.Near = s.nearMiss(p)
+	}
+	detector := &s.table.Node().Detector
+	if d.ServicePort != nil && !p.Local && p.InInterface == "" && (detector.Bridge != "" || detector.InterfacePrefix != "") {
+		h.Interface = "Pods are detected by the interface and none is given, so the source does not count as a pod: set --in-interface."
+	}
+	if sp := d.ServicePort; d.Reason == decision.NoEndpoints && len(sp.Endpoints) == 0 {
+		h.Endpoints = fmt.Sprintf("No EndpointSlice of %s/%s (by its label %s) has an endpoint.", sp.Name.Namespace, sp.Name.Name, discoveryv1.LabelServiceName)
+	}
+	return h
 }
 
 // sourceHint is about packets with an unlikely source.
@@ -50,104 +57,11 @@ func (s *Simulator) sourceHint(p *decision.Packet) string {
 	return ""
 }
 
-// nodeHint is about decisions that depend on the node, if none was given.
-func (s *Simulator) nodeHint(d *decision.Decision) string {
-	if s.table.Node().Name != "" || d.ServicePort == nil || d.Branch == decision.BranchNone && d.Reason != decision.NoLocalEndpoints {
-		return ""
-	}
-	if d.Policy != decision.Local && d.Reason != decision.NoLocalEndpoints {
-		return ""
-	}
-	var names []string
-	for _, e := range d.ServicePort.Endpoints {
-		if e.NodeName != "" {
-			names = appendNew(names, e.NodeName)
-		}
-	}
-	for _, n := range s.cluster.Nodes {
-		names = appendNew(names, n.Name)
-	}
-	if slices.Sort(names); len(names) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node to one of %s.", some(names))
-}
-
-// interfaceHint is about detectors by interface, if none was given.
-func (s *Simulator) interfaceHint(p *decision.Packet, d *decision.Decision) string {
-	detector := &s.table.Node().Detector
-	if p.Local || p.InInterface != "" || d.ServicePort == nil || detector.Bridge == "" && detector.InterfacePrefix == "" {
-		return ""
-	}
-	return "Pods are detected by the interface and none is given, so the source does not count as a pod: set --in-interface."
-}
-
-// otherNodesPod is about pods on other nodes: their own node decides about services. Only its own node ports are left
-// to this one.
-func (s *Simulator) otherNodesPod(p *decision.Packet, d *decision.Decision) string {
-	own, src := s.table.Node().Name, p.Source.Addr()
-	if d.ServicePort == nil || d.Entry == decision.EntryNodePort || p.Local || own == "" || s.table.IsLocal(src) {
-		return ""
-	}
-	if n := s.places.Pod(src); n != "" && n != own {
-		return fmt.Sprintf("%s belongs to a pod on node %s, which decides this packet before it arrives here: set --node %s.", src, n, n)
-	}
-	if n := s.places.Node(src); n != "" && n != own {
-		return fmt.Sprintf("%s is an address of node %s, which decides this packet before it arrives here: set --node %s and --local.", src, n, n)
-	}
-	return ""
-}
-
-// noEndpoints is about services without any endpoints, ready or not.
-func (s *Simulator) noEndpoints(d *decision.Decision) string {
-	sp := d.ServicePort
-	if d.Reason != decision.NoEndpoints || len(sp.Endpoints) > 0 {
-		return ""
-	}
-	name := sp.Name.Namespace + "/" + sp.Name.Name
-	for _, slice := range s.slices[name] {
-		if len(slice.Endpoints) > 0 {
-			return fmt.Sprintf("There are endpoints of %s, but none with the %s port %q: ports of a Service and of its EndpointSlices are matched by name and protocol.", name, sp.Protocol, sp.Name.Port)
-		}
-	}
-	return fmt.Sprintf("No EndpointSlice of %s (by its label %s) has an endpoint.", name, discoveryv1.LabelServiceName)
-}
-
-// terminating is about endpoints that get flows although they are not ready.
-func (s *Simulator) terminating(d *decision.Decision) string {
-	if d.Verdict != decision.DNAT {
-		return ""
-	}
-	name, chosen := d.ServicePort.Name, d.Endpoint().Addr().String()
-	fallback := false
-	for _, slice := range s.slices[name.Namespace+"/"+name.Name] {
-		for i := range slice.Endpoints {
-			e := &slice.Endpoints[i]
-			if !slices.Contains(e.Addresses, chosen) {
-				continue
-			}
-			c := e.Conditions
-			if c.Terminating == nil || !*c.Terminating || c.Ready == nil || *c.Ready {
-				return "" // of several slices with the endpoint, one in which it is ready counts
-			}
-			fallback = true
-		}
-	}
-	if !fallback {
-		return ""
-	}
-	where := ""
-	if d.Policy == decision.Local {
-		where = " on this node"
-	}
-	return fmt.Sprintf("No endpoint of %s%s is ready, so terminating endpoints get new flows while they are serving.", name, where)
-}
-
 // nearMiss returns what is near a destination that belongs to no service.
 func (s *Simulator) nearMiss(p *decision.Packet) string {
 	dst := p.Destination
 	if ports := s.portsOf(dst.Addr()); len(ports) > 0 {
-		return fmt.Sprintf("%s has other ports: %s.", dst.Addr(), some(ports))
+		return fmt.Sprintf("%s has other ports: %s.", dst.Addr(), Some(ports))
 	}
 	var nodePorts []string
 	for _, sp := range s.table.Services() {
@@ -161,7 +75,7 @@ func (s *Simulator) nearMiss(p *decision.Packet) string {
 	}
 	switch name := s.endpointOf(dst.Addr()); {
 	case s.table.IsLocal(dst.Addr()) && len(nodePorts) > 0:
-		return fmt.Sprintf("%s is an address of this node, whose node ports are: %s.", dst.Addr(), some(nodePorts))
+		return fmt.Sprintf("%s is an address of this node, whose node ports are: %s.", dst.Addr(), Some(nodePorts))
 	case name != "":
 		return fmt.Sprintf("%s is an endpoint of %s: a packet to its own address reaches it without any service.", dst.Addr(), name)
 	case len(s.table.Services()) == 0:
@@ -180,8 +94,10 @@ func (s *Simulator) closed(a netip.Addr) string {
 	case s.table.IsLocal(a):
 		return fmt.Sprintf("--nodeport-addresses excludes %s", a)
 	}
-	if n := s.places.Node(a); n != "" {
-		return fmt.Sprintf("%s is an address of node %s: set --node %s to decide there", a, n, n)
+	if s.NodeOf != nil {
+		if n := s.NodeOf(a); n != "" {
+			return fmt.Sprintf("%s is an address of node %s: set --node %s to decide there", a, n, n)
+		}
 	}
 	return fmt.Sprintf("%s is not a known address of this node: set --node-ip or --node", a)
 }

@@ -21,10 +21,9 @@ import (
 type Names struct {
 	// Namespace is the namespace of names without one; empty: a name must have its own.
 	Namespace string
-	// By namespace/name.
-	pods     map[string][]netip.Addr
-	nodes    map[string][]netip.Addr // by name
-	services map[string][]*decision.ServicePort
+	pods      map[string][]netip.Addr // by namespace/name, as are services
+	nodes     map[string][]netip.Addr // by name
+	services  map[string][]*decision.ServicePort
 	// unserved are Services without an address, and why.
 	unserved map[string]string
 }
@@ -35,6 +34,14 @@ func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
 	for _, s := range t.Services() {
 		name := s.Name.Namespace + "/" + s.Name.Name
 		n.services[name] = append(n.services[name], s)
+		for i := range s.Endpoints { // they may name pods without a Pod object
+			if e := &s.Endpoints[i]; e.Pod != "" {
+				n.pods[e.Pod] = appendNew(n.pods[e.Pod], e.AddrPort.Addr())
+			}
+		}
+	}
+	for _, addresses := range n.pods {
+		slices.SortFunc(addresses, netip.Addr.Compare) // IPv4 first
 	}
 	for _, p := range pods {
 		n.pods[p.Namespace+"/"+p.Name] = servicetable.PodAddresses(p)
@@ -50,45 +57,6 @@ func (n *Names) AddNode(name string, addresses []netip.Addr) { n.nodes[name] = a
 
 // AddUnserved adds a Service without an address, by its namespace/name, with the reason.
 func (n *Names) AddUnserved(name, why string) { n.unserved[name] = why }
-
-// podAddresses finds the addresses of a pod. A pod without a Pod object may be named by a
-// service's endpoints.
-func (n *Names) podAddresses(name string) (addrs []netip.Addr, ok bool) {
-	if addrs, ok = n.pods[name]; ok {
-		return addrs, true
-	}
-	for _, ports := range n.services {
-		for _, sp := range ports {
-			for i := range sp.Endpoints {
-				if e := &sp.Endpoints[i]; e.Pod == name {
-					if a := e.AddrPort.Addr(); !slices.Contains(addrs, a) {
-						addrs = append(addrs, a)
-					}
-				}
-			}
-		}
-	}
-	slices.SortFunc(addrs, netip.Addr.Compare) // maps have no order
-	return addrs, len(addrs) > 0
-}
-
-// podNames are the names of all pods, sorted.
-func (n *Names) podNames() []string {
-	names := make(map[string]bool)
-	for name := range n.pods {
-		names[name] = true
-	}
-	for _, ports := range n.services {
-		for _, sp := range ports {
-			for i := range sp.Endpoints {
-				if name := sp.Endpoints[i].Pod; name != "" {
-					names[name] = true
-				}
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
 
 // place is the addresses of a name, or an address, with the port.
 type place struct {
@@ -175,35 +143,27 @@ func portNumber(s string) (uint16, error) {
 // and a service can have the same name.
 func (n *Names) podOrHint(s string) (place, error) {
 	name, _, _ := strings.Cut(s, ":")
-	if _, ok := n.podAddresses(name); ok {
+	if _, ok := n.pods[name]; ok {
 		return n.pod(s)
 	}
 	if _, ok := n.services[name]; ok || n.unserved[name] != "" {
 		return place{}, fmt.Errorf("there is no Pod of this name, but a Service: write service/%s", s)
 	}
-	return place{}, fmt.Errorf("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME%s", known("pods", n.podNames()))
+	return place{}, fmt.Errorf("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME%s", known("pods", slices.Sorted(maps.Keys(n.pods))))
 }
 
 // pod reads NAMESPACE/NAME[:PORT].
-func (n *Names) pod(s string) (p place, err error) {
-	name, port, hasPort := strings.Cut(s, ":")
-	if hasPort {
-		if p.port, err = portNumber(port); err != nil {
-			return p, err
-		}
-	}
-	var ok bool
-	switch p.addrs, ok = n.podAddresses(name); {
-	case !ok:
-		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s%s", nearest.Hint(name, n.podNames()), known("pods", n.podNames()))
-	case len(p.addrs) == 0:
-		return p, errors.New("this Pod has no address yet: its status.podIPs are empty")
-	}
-	return p, nil
+func (n *Names) pod(s string) (place, error) {
+	return find(s, n.pods, "Pod (NAMESPACE/NAME)", "pods", "this Pod has no address yet: its status.podIPs are empty")
 }
 
 // node reads NAME[:PORT].
-func (n *Names) node(s string) (p place, err error) {
+func (n *Names) node(s string) (place, error) {
+	return find(s, n.nodes, "Node", "nodes", "this Node has no address: its status.addresses are empty")
+}
+
+// find reads NAME[:PORT] of one of the objects, which are called what or, in the plural, whats.
+func find(s string, objects map[string][]netip.Addr, what, whats, noAddress string) (p place, err error) {
 	name, port, hasPort := strings.Cut(s, ":")
 	if hasPort {
 		if p.port, err = portNumber(port); err != nil {
@@ -211,12 +171,12 @@ func (n *Names) node(s string) (p place, err error) {
 		}
 	}
 	var ok bool
-	all := slices.Sorted(maps.Keys(n.nodes))
-	switch p.addrs, ok = n.nodes[name]; {
+	switch p.addrs, ok = objects[name]; {
 	case !ok:
-		return p, fmt.Errorf("there is no such Node among the objects%s%s", nearest.Hint(name, all), known("nodes", all))
+		all := slices.Sorted(maps.Keys(objects))
+		return p, fmt.Errorf("there is no such %s among the objects%s%s", what, nearest.Hint(name, all), known(whats, all))
 	case len(p.addrs) == 0:
-		return p, errors.New("this Node has no address: its status.addresses are empty")
+		return p, errors.New(noAddress)
 	}
 	return p, nil
 }
@@ -239,22 +199,23 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	case len(has) == 0 && why != "":
 		return p, errors.New(why)
 	case len(has) == 0:
-		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP (a headless one has none) among the objects%s%s", nearest.Hint(name, slices.Sorted(maps.Keys(n.services))), known("services", slices.Sorted(maps.Keys(n.services))))
+		all := slices.Sorted(maps.Keys(n.services))
+		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP (a headless one has none) among the objects%s%s", nearest.Hint(name, all), known("services", all))
 	case len(fit) == 0 && port == "":
-		return p, fmt.Errorf("it has no %s port; there are %s", proto, some(has))
+		return p, fmt.Errorf("it has no %s port; there are %s", proto, Some(has))
 	case len(fit) == 0:
-		return p, fmt.Errorf("it has no %s port %s; there are %s", proto, port, some(has))
+		return p, fmt.Errorf("it has no %s port %s; there are %s", proto, port, Some(has))
 	case len(fit) > 1:
-		return p, fmt.Errorf("it has several ports: write service/%s:PORT; there are %s", name, some(fit))
+		return p, fmt.Errorf("it has several ports: write service/%s:PORT; there are %s", name, Some(fit))
 	}
 	return p, nil
 }
 
-func appendNew(list []string, s string) []string {
-	if slices.Contains(list, s) {
+func appendNew[T comparable](list []T, v T) []T {
+	if slices.Contains(list, v) {
 		return list
 	}
-	return append(list, s)
+	return append(list, v)
 }
 
 // known lists what there is instead.
@@ -262,11 +223,11 @@ func known(what string, names []string) string {
 	if len(names) == 0 {
 		return fmt.Sprintf("; there are no %s", what)
 	}
-	return "; there are " + some(names)
+	return "; there are " + Some(names)
 }
 
-// some joins the first few.
-func some(list []string) string {
+// Some joins the first few.
+func Some(list []string) string {
 	const few = 8
 	if len(list) > few {
 		list = append(list[:few:few], fmt.Sprintf("and %d more", len(list)-few))

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -9,17 +8,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// reply returns the path of the reply to a decided flow, back through the node's connection
-// tracking. masqueraded: a rule rewrites the flow's source. next is the decision of the next node, nil
-// if it has none to make.
-func (s *Simulator) reply(p *decision.Packet, d *decision.Decision, masqueraded bool, next *flow.Record) *flow.Reply {
+// Untranslated is the step of a reply to a packet that no node translates.
+const Untranslated = "nothing was translated: the reply needs no translation"
+
+// Reply returns the path of the reply to a decided flow, back through the node's connection
+// tracking. masqueraded: a rule rewrites the flow's source.
+func (s *Simulator) Reply(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	switch d.Verdict {
 	case decision.DNAT:
-		reply := s.translated(p, d, masqueraded)
-		if next != nil {
-			reply.Steps = append([]string{fmt.Sprintf("node %s decides about the packet once more, and the reply has to return by it", next.Node)}, reply.Steps...)
-		}
-		return reply
+		return s.translated(p, d, masqueraded)
 	case decision.Reject:
 		return &flow.Reply{Steps: []string{
 			fmt.Sprintf("the node replies to %s with ICMP port unreachable: the client sees \"connection refused\" at once", p.Source),
@@ -27,12 +24,9 @@ func (s *Simulator) reply(p *decision.Packet, d *decision.Decision, masqueraded 
 	case decision.Drop:
 		return &flow.Reply{Steps: []string{"no reply: the client waits until its timeout"}}
 	}
-	if next != nil {
-		return s.passed(p, masqueraded, next)
-	}
 	src, dst := p.Source.String(), p.Destination.String()
-	step := "nothing was translated: the reply needs no translation"
-	if to := p.Destination.Addr(); !s.table.IsLocal(to) && s.places.Pod(to) == "" && s.endpointOf(to) == "" {
+	step := Untranslated
+	if to := p.Destination.Addr(); !s.table.IsLocal(to) && s.endpointOf(to) == "" {
 		step = "nothing was translated on this node: if another one translates the packet, the reply has to return by that"
 	}
 	return &flow.Reply{
@@ -41,44 +35,11 @@ func (s *Simulator) reply(p *decision.Packet, d *decision.Decision, masqueraded 
 	}
 }
 
-// passed is the path of the reply to a packet that this node lets pass, and the next one decides.
-func (s *Simulator) passed(p *decision.Packet, masqueraded bool, next *flow.Record) *flow.Reply {
-	reply := &flow.Reply{}
-	if next.Reply != nil {
-		*reply = *next.Reply
-		reply.Steps = nil
-	}
-	step := func(format string, args ...any) { reply.Steps = append(reply.Steps, fmt.Sprintf(format, args...)) }
-	switch next.Verdict {
-	case decision.DNAT.String():
-		step("node %s translates the packet, to %s: the reply is to return by it, and is translated back there (see its reply path)", next.Node, next.Endpoint)
-	case decision.Reject.String():
-		step("node %s rejects the packet with ICMP port unreachable: the client sees \"connection refused\" at once", next.Node)
-	case decision.Drop.String():
-		step("no reply: node %s drops the packet, and the client waits until its timeout", next.Node)
-		return reply
-	default:
-		step("node %s does not translate the packet either: the reply is that of a program of the node", next.Node)
-	}
-	if masqueraded {
-		step("un-SNAT on this node: the destination becomes %s again", p.Source)
-		if reply.SeenDestination != "" {
-			reply.SeenDestination = p.Source.String()
-		}
-		return reply
-	}
-	step("it passes this node as it is, for the packet did")
-	return reply
-}
-
 // translated returns the reply's path of a flow with an entry in connection tracking.
 func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	endpoint := d.Endpoint()
 	if endpoint.Addr() == p.Source.Addr() && !d.Masquerade && !p.Local {
 		return unanswered(p, endpoint)
-	}
-	if !masqueraded && s.bypassed(p, d) {
-		return s.astray(p, endpoint)
 	}
 	reply := &flow.Reply{Source: endpoint.String(), Destination: p.Source.String(), SeenSource: p.Destination.String(), SeenDestination: p.Source.String()}
 	whom := reply.Destination
@@ -101,26 +62,6 @@ func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masquer
 	step("un-DNAT: the source becomes %s again", p.Destination)
 	step("the client gets the reply from the address that it sent to; it never sees %s", endpoint)
 	return reply
-}
-
-// bypassed reports whether the reply takes another way than by this node: both ends are known to be elsewhere.
-func (s *Simulator) bypassed(p *decision.Packet, d *decision.Decision) bool {
-	own, client := s.table.Node().Name, s.places.Origin(p.Source.Addr(), netip.Addr{})
-	e := &d.ServicePort.Endpoints[d.Index]
-	return own != "" && client != "" && client != own && !s.table.IsLocal(p.Source.Addr()) &&
-		!e.Local && cmp.Or(e.NodeName, s.places.Pod(e.AddrPort.Addr()), own) != own
-}
-
-// astray is the reply that does not return by the node that translated the packet.
-func (s *Simulator) astray(p *decision.Packet, endpoint netip.AddrPort) *flow.Reply {
-	return &flow.Reply{
-		Source: endpoint.String(), Destination: p.Source.String(), SeenSource: endpoint.String(), SeenDestination: p.Source.String(),
-		Steps: []string{
-			fmt.Sprintf("the endpoint replies to the source that it saw: %s -> %s", endpoint, p.Source),
-			fmt.Sprintf("that is on node %s, and the endpoint is not on this node: the reply does not return here, and is not translated back", s.places.Origin(p.Source.Addr(), netip.Addr{})),
-			fmt.Sprintf("the client gets it from %s and not from %s, to which it sent: it does not take it for the reply", endpoint, p.Destination),
-		},
-	}
 }
 
 // unanswered is the reply of a pod's packet to itself without masquerading.

@@ -1,13 +1,10 @@
-// Package explain decides given packets as a node would, without a kernel.
+// Package explain decides given packets as a node would, without a kernel. Package crossnode follows them to other nodes.
 //
 // It is a ground package.
 package explain
 
 import (
 	"net/netip"
-
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
@@ -24,17 +21,13 @@ type Simulator struct {
 	FollowReply bool
 	// HostRules are the host's own nat rules; nil: they are ignored.
 	HostRules HostRules
+	// NodeOf names the node with an address, for hints; nil: it is not known.
+	NodeOf func(netip.Addr) string
 
-	cluster  Cluster
 	table    *decision.Table
 	rand     decision.Rand
 	affinity *affinity.Table
 	balancer decision.Balancer
-
-	peers  map[string]*Simulator // those of other nodes, by name; all have the same map
-	places *Places
-	// slices are for hints.
-	slices map[string][]*discoveryv1.EndpointSlice // by the service's namespace/name
 }
 
 // HostRules are a host's own rules of nat POSTROUTING.
@@ -43,69 +36,46 @@ type HostRules interface {
 	Translate(p *decision.Packet, endpoint netip.AddrPort) hostnat.Result
 }
 
-// Cluster is the part of a cluster that is not in the table of one node. The zero value is valid.
-type Cluster struct {
-	Nodes          []*corev1.Node
-	Pods           []*corev1.Pod
-	EndpointSlices []*discoveryv1.EndpointSlice
-	// Table returns the table of a node; nil: packets are not followed to other nodes.
-	Table func(node string) *decision.Table
-	// Algorithms are the ones that Services may name; nil: the built-in ones.
-	Algorithms *balance.Registry
-}
-
-// New makes a simulator of the node that the table was made for.
-func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
-	if c.Algorithms == nil {
-		c.Algorithms = balance.NewRegistry()
+// New makes a simulator of the node that the table was made for. The algorithms are the ones that Services may name; nil: the
+// built-in ones.
+func New(table *decision.Table, r decision.Rand, algorithms *balance.Registry) *Simulator {
+	if algorithms == nil {
+		algorithms = balance.NewRegistry()
 	}
-	s := &Simulator{
-		cluster: c, table: table, rand: r, affinity: affinity.New(), peers: make(map[string]*Simulator),
-		balancer: balance.New(c.Algorithms, func() int64 { return 0 }),
-		places:   PlacesOf(c.Nodes, c.Pods), slices: make(map[string][]*discoveryv1.EndpointSlice),
+	return &Simulator{
+		table: table, rand: r, affinity: affinity.New(), balancer: balance.New(algorithms, func() int64 { return 0 }),
 	}
-	for _, slice := range c.EndpointSlices {
-		name := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
-		s.slices[name] = append(s.slices[name], slice)
-	}
-	return s
 }
 
 // Decide returns the record of the flow that the packet would start, with its steps and, if the
-// result may be surprising, a hint. If the packet goes on to another node that decides about it, the
-// record of that is one of its Others.
-func (s *Simulator) Decide(p *decision.Packet) *flow.Record { return s.decide(p, nil) }
-
-// decide is Decide for a packet that has passed nodes before.
-func (s *Simulator) decide(p *decision.Packet, passed []string) *flow.Record {
-	d := decision.Decide(s.table, p, s.rand, s.affinity, s.balancer)
-	r := flow.New(s.table, p, &d)
-	r.Steps = kubechains.Walk(s.table, p, &d)
-	if d.Verdict == decision.DNAT {
-		s.applyHostRules(p, &d, d.Endpoint(), r)
-	}
-	next := s.onward(p, &d, r, passed)
-	if next != nil {
-		r.Others = append([]*flow.Record{next}, next.Others...)
-		next.Others = nil
-	}
-	r.Hint = s.hint(p, &d, next, len(passed) == 0)
+// result may be surprising, a hint.
+func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
+	r, d := s.Flow(p)
+	r.Hint = s.Hints(p, d).String()
 	if s.FollowReply {
-		r.Reply = s.reply(p, &d, r.Masquerade, next)
-	}
-	if d.Verdict == decision.DNAT && d.ServicePort.AffinitySeconds > 0 {
-		s.affinity.Bind(d.ServicePort, d.Endpoint(), p.Source.Addr())
+		r.Reply = s.Reply(p, d, r.Masquerade)
 	}
 	return r
 }
 
-// applyHostRules applies the host's own rules to the source of a flow to a destination that passes POSTROUTING and
-// that no rule of kube-proxy masquerades.
-func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, to netip.AddrPort, r *flow.Record) {
-	if r.Masquerade || d.Masquerade || !p.Local && s.table.IsLocal(to.Addr()) {
-		return
+// Flow is Decide without the hint and the reply, for callers who know more about the cluster. It returns the decision too.
+func (s *Simulator) Flow(p *decision.Packet) (*flow.Record, *decision.Decision) {
+	d := decision.Decide(s.table, p, s.rand, s.affinity, s.balancer)
+	r := flow.New(s.table, p, &d)
+	r.Steps = kubechains.Walk(s.table, p, &d)
+	if d.Verdict == decision.DNAT {
+		s.ApplyHostRules(p, &d, d.Endpoint(), r)
+		if d.ServicePort.AffinitySeconds > 0 {
+			s.affinity.Bind(d.ServicePort, d.Endpoint(), p.Source.Addr())
+		}
 	}
-	if s.HostRules == nil {
+	return r, &d
+}
+
+// ApplyHostRules applies the host's own rules to the source of a flow to a destination that passes POSTROUTING and
+// that no rule of kube-proxy masquerades.
+func (s *Simulator) ApplyHostRules(p *decision.Packet, d *decision.Decision, to netip.AddrPort, r *flow.Record) {
+	if s.HostRules == nil || r.Masquerade || d.Masquerade || !p.Local && s.table.IsLocal(to.Addr()) {
 		return
 	}
 	a := s.HostRules.Translate(p, to)

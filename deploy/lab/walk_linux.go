@@ -42,7 +42,7 @@ func (l *Lab) walk(ctx context.Context, n *Node, q observe.Question) (*flow.Reco
 		draws = rand.New(rand.NewPCG(*q.Seed, 0))
 	}
 	// By the objects, for the names, and for the endpoints whose routes are needed.
-	expected := explain.New(table, draws, explain.Cluster{Algorithms: config.Algorithms}).Decide(&p)
+	expected := explain.New(table, draws, config.Algorithms).Decide(&p)
 	to := []netip.Addr{p.Source.Addr(), p.Destination.Addr()}
 	for _, c := range expected.Candidates {
 		to = append(to, addrPort(c.Endpoint).Addr())

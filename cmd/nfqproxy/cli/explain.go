@@ -16,6 +16,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/crossnode"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
@@ -184,8 +185,8 @@ func (f *explainFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 type explainer struct {
 	in         input
 	random     *rand.Rand
-	places     *explain.Places
-	simulators map[string]*explain.Simulator // by node
+	places     *crossnode.Places
+	simulators map[string]*crossnode.Simulator // by node
 	names      *explain.Names
 	hostRules  explain.HostRules // nil: none
 	flags      *explainFlags
@@ -198,8 +199,8 @@ type explainer struct {
 
 func newExplainer(f *explainFlags, in input, r *rand.Rand) *explainer {
 	e := &explainer{
-		in: in, random: r, flags: f, places: explain.PlacesOf(in.objects.Nodes, in.objects.Pods),
-		simulators: make(map[string]*explain.Simulator), noted: make(map[*manifest.MadeItem]bool), names: explain.NamesOf(in.table, in.objects.Pods),
+		in: in, random: r, flags: f, places: crossnode.PlacesOf(in.objects.Nodes, in.objects.Pods),
+		simulators: make(map[string]*crossnode.Simulator), noted: make(map[*manifest.MadeItem]bool), names: explain.NamesOf(in.table, in.objects.Pods),
 	}
 	for _, n := range in.objects.Nodes {
 		e.names.AddNode(n.Name, servicetable.NodeAddresses(n))
@@ -235,11 +236,11 @@ func (e *explainer) table(node string) *decision.Table {
 }
 
 // simulator is that of a node.
-func (e *explainer) simulator(node string) *explain.Simulator {
+func (e *explainer) simulator(node string) *crossnode.Simulator {
 	s := e.simulators[node]
 	if s == nil {
 		objects := e.in.objects
-		s = explain.New(e.table(node), e.random, explain.Cluster{
+		s = crossnode.New(e.table(node), e.random, crossnode.Cluster{
 			Nodes: objects.Nodes, Pods: objects.Pods, EndpointSlices: objects.EndpointSlices, Algorithms: e.in.config.Algorithms, Table: e.table,
 		})
 		s.FollowReply, s.HostRules = e.flags.reply, e.hostRules

@@ -120,7 +120,7 @@ func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, e
 	if q.Seed != nil {
 		seed = *q.Seed
 	}
-	s := explain.New(t, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Algorithms: n.config.Algorithms})
+	s := explain.New(t, rand.New(rand.NewPCG(seed, 0)), n.config.Algorithms)
 	s.FollowReply = q.Reply
 	if n.config.HostRules != nil {
 		s.HostRules = n.config.HostRules()

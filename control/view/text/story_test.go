@@ -8,13 +8,14 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/crossnode"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // simulator looks at the cluster of testdata from one of its nodes.
-func simulator(t *testing.T, node string, seed uint64) (*explain.Simulator, *explain.Names) {
+func simulator(t *testing.T, node string, seed uint64) (*crossnode.Simulator, *explain.Names) {
 	t.Helper()
 	objects, err := manifest.Load([]string{"../../../datapath/flow/testdata/cluster.yaml"})
 	if err != nil {
@@ -27,7 +28,7 @@ func simulator(t *testing.T, node string, seed uint64) (*explain.Simulator, *exp
 	if len(warnings) > 0 {
 		t.Fatalf("warnings: %q", warnings)
 	}
-	s := explain.New(table, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices})
+	s := crossnode.New(table, rand.New(rand.NewPCG(seed, 0)), crossnode.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices})
 	return s, explain.NamesOf(table, objects.Pods)
 }
 

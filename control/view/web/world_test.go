@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/paper/crossnode"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -48,7 +49,7 @@ type worldNode struct {
 	name      string
 	addresses []netip.Addr
 	cidrs     []netip.Prefix
-	simulator *explain.Simulator
+	simulator *crossnode.Simulator
 	names     *explain.Names
 	table     *decision.Table
 }
@@ -101,7 +102,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 		}
 		node := &worldNode{
 			name: n.Name, cidrs: []netip.Prefix{netip.MustParsePrefix(n.Spec.PodCIDR)}, table: table,
-			simulator: explain.New(table, w.random, explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
+			simulator: crossnode.New(table, w.random, crossnode.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
 			names:     explain.NamesOf(table, objects.Pods),
 		}
 		node.simulator.FollowReply = true

@@ -1,4 +1,4 @@
-package explain
+package crossnode
 
 import (
 	"math/rand/v2"

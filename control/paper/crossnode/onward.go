@@ -1,4 +1,4 @@
-package explain
+package crossnode
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -29,7 +30,7 @@ func (s *Simulator) onward(p *decision.Packet, d *decision.Decision, r *flow.Rec
 	if node == "" || node == own || slices.Contains(passed, node) {
 		return nil
 	}
-	s.applyHostRules(p, d, to, r)
+	s.ApplyHostRules(p, d, to, r)
 	q := &decision.Packet{Protocol: p.Protocol, Source: s.leaves(p, r), Destination: to}
 	peer := s.peer(node)
 	next := peer.decide(q, append(slices.Clone(passed), own))
@@ -37,7 +38,7 @@ func (s *Simulator) onward(p *decision.Packet, d *decision.Decision, r *flow.Rec
 		return nil // it is delivered there
 	}
 	if !r.Masquerade && !p.Local && d.Verdict == decision.Accept {
-		next.Hint = sentences(next.Hint, s.ifMasqueraded(q, peer))
+		next.Hint = explain.Sentences(next.Hint, s.ifMasqueraded(q, peer))
 	}
 	return next
 }
