@@ -31,7 +31,7 @@ func (w *worker) count(n int) {
 		if d.Verdict != decision.DNAT {
 			continue
 		}
-		switch w.outcome(j) {
+		switch o := w.outcome(j); o {
 		case conntrack.Failed:
 			c.failed.Add(1)
 			switch {
@@ -42,29 +42,25 @@ func (w *worker) count(n int) {
 				c.tableFull.Add(1)
 			}
 			continue
-		case conntrack.Created:
-			c.created.Add(1)
-			w.countHost(j)
 		case conntrack.Kept:
 			c.kept.Add(1)
-		case conntrack.Replaced:
-			c.replaced.Add(1)
-			w.countHost(j)
+		default: // a new entry
+			if o == conntrack.Created {
+				c.created.Add(1)
+			} else {
+				c.replaced.Add(1)
+			}
+			if j.hostRule != nil {
+				c.hostMasqueraded.Add(1)
+			}
+			if j.hostUnknown {
+				c.hostUnknown.Add(1)
+			}
 		}
 		c.translated.Add(1)
 		if j.packet.Destination.Addr().IsLoopback() {
 			c.localhostNodePorts.Add(1)
 		}
-	}
-}
-
-// countHost counts a new entry by the effect of the host's own rules.
-func (w *worker) countHost(j *job) {
-	if j.hostRule != nil {
-		w.counters.hostMasqueraded.Add(1)
-	}
-	if j.hostUnknown {
-		w.counters.hostUnknown.Add(1)
 	}
 }
 

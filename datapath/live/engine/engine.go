@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -382,19 +383,13 @@ func (e *Engine) drain() {
 	deadline := time.Now().Add(maxDrain)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for now := time.Now(); now.Before(deadline) && e.waiting(); {
+	waiting := func(w *worker) bool {
+		c, err := w.queue.Counters()
+		return err == nil && c.Waiting > 0
+	}
+	for now := time.Now(); now.Before(deadline) && slices.ContainsFunc(e.workers, waiting); {
 		now = <-tick.C
 	}
 }
 
 const maxDrain = time.Second
-
-// waiting reports whether a packet is known to wait for a verdict.
-func (e *Engine) waiting() bool {
-	for _, w := range e.workers {
-		if c, err := w.queue.Counters(); err == nil && c.Waiting > 0 {
-			return true
-		}
-	}
-	return false
-}

@@ -98,15 +98,11 @@ func (w *worker) refused(p *packet.Packet) bool {
 	if err != nil || s.Reply != p.Tuple || !w.unanswered(&s) {
 		return false
 	}
-	table, now := w.table.Load(), time.Now()
+	table := w.table.Load()
 	first := decision.Packet{Protocol: decision.TCP, Source: s.Original.Source, Destination: s.Original.Destination, Local: table.IsLocal(s.Original.Source.Addr())}
 	d := decision.Decide(table, &first, w.rand, nil, nil)
-	failed := append(slices.Clone(w.retries.of(s.Original, now)), flow.Attempt{Endpoint: s.Endpoint().String()})
-	if d.Verdict != decision.DNAT || len(untried(&d, failed)) == 0 || !w.retries.add(s.Original, s.Endpoint(), flow.Refused, now) {
+	if d.Verdict != decision.DNAT || !w.mayRetry(&first, &d, s.Endpoint(), flow.Refused) {
 		return false
-	}
-	if w.balancer != nil {
-		w.balancer.Failed(&first, true)
 	}
 	gone := [1]error{}
 	w.connections.Delete([]conntrack.State{s}, gone[:])
@@ -117,6 +113,20 @@ func (w *worker) refused(p *packet.Packet) bool {
 func (w *worker) unanswered(s *conntrack.State) bool {
 	return s.Original.Protocol == packet.TCP && s.TCP == conntrack.TCPSynSent && s.Status&conntrack.StatusSeenReply == 0 &&
 		s.Mark&conntrack.DefaultMark != 0
+}
+
+// mayRetry records that the packet's flow has failed at an endpoint. It reports false, and records nothing, if the decision
+// has no other endpoint, the flow has had enough, or too many flows fail.
+func (w *worker) mayRetry(p *decision.Packet, d *decision.Decision, endpoint netip.AddrPort, outcome flow.State) bool {
+	t, now := flow.TupleOf(p), time.Now()
+	failed := append(slices.Clone(w.retries.of(t, now)), flow.Attempt{Endpoint: endpoint.String()})
+	if len(untried(d, failed)) == 0 || !w.retries.add(t, endpoint, outcome, now) {
+		return false
+	}
+	if w.balancer != nil {
+		w.balancer.Failed(p, outcome == flow.Refused)
+	}
+	return true
 }
 
 // untried are the positions, in ServicePort.Usable of the decision's policy, of the endpoints at which
@@ -183,12 +193,8 @@ func (w *worker) replaceUnanswered(table *decision.Table, n int) {
 // replace decides a flow again that its endpoint does not answer.
 func (w *worker) replace(table *decision.Table, i int, endpoint netip.AddrPort) {
 	j, at := &w.jobs[i], w.jobs[i].entry
-	failed := append(slices.Clone(w.retries.of(flow.TupleOf(&j.packet), time.Now())), flow.Attempt{Endpoint: endpoint.String()})
-	if len(untried(&j.decision, failed)) == 0 || !w.retries.add(flow.TupleOf(&j.packet), endpoint, flow.Unanswered, time.Now()) {
+	if !w.mayRetry(&j.packet, &j.decision, endpoint, flow.Unanswered) {
 		return
-	}
-	if w.balancer != nil {
-		w.balancer.Failed(&j.packet, false)
 	}
 	w.tryAnother(table, j)
 	kept := len(w.entries)

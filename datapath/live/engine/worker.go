@@ -224,8 +224,6 @@ func (w *worker) finish(table *decision.Table, n int, received time.Time) error 
 	w.connections.Establish(w.entries, w.results[:len(w.entries)])
 	w.replaceUnanswered(table, n)
 	established := time.Now()
-	// Bound before the verdicts: the client's next flow may follow at once.
-	w.bind(n)
 	w.settle(n, established)
 	if err := w.send(n); err != nil {
 		return err
@@ -367,33 +365,24 @@ func (w *worker) applyHostRules(p *nfqueue.Packet, j *job, e *conntrack.Entry) e
 	return nil
 }
 
-// bind records the new flows of services with affinity.
-func (w *worker) bind(n int) {
-	for i := range n {
-		j := &w.jobs[i]
-		if j.state != jobDecided || j.decision.Verdict != decision.DNAT || j.decision.ServicePort.AffinitySeconds == 0 {
-			continue
-		}
-		if o := w.outcome(j); o == conntrack.Created || o == conntrack.Replaced {
-			w.affinity.Bind(j.decision.ServicePort, j.decision.Endpoint(), j.packet.Source.Addr())
-		}
-	}
-}
-
-// settle reports to the Balancer which flows have connections. It comes before the verdicts:
-// a packet's reply must not be known earlier than the flow.
+// settle binds the clients of new flows with affinity, and reports to the Balancer which flows have connections. It comes
+// before the verdicts: neither the client's next flow nor the reply may be known earlier than the flow.
 func (w *worker) settle(n int, at time.Time) {
-	if w.balancer == nil {
-		return
-	}
 	for i := range n {
 		j := &w.jobs[i]
 		if j.state != jobDecided || j.decision.Verdict != decision.DNAT {
 			continue
 		}
-		if o := w.outcome(j); o == conntrack.Created || o == conntrack.Replaced {
+		o := w.outcome(j)
+		opened := o == conntrack.Created || o == conntrack.Replaced
+		if opened && j.decision.ServicePort.AffinitySeconds > 0 {
+			w.affinity.Bind(j.decision.ServicePort, j.decision.Endpoint(), j.packet.Source.Addr())
+		}
+		switch {
+		case w.balancer == nil:
+		case opened:
 			j.shadows = w.balancer.Opened(w.index, &j.packet, &j.decision, at)
-		} else {
+		default:
 			w.balancer.Undo(&j.decision)
 		}
 	}
