@@ -32,17 +32,6 @@ func Rules(t *decision.Table, f decision.Family, k Kernel) []Rule {
 	return append(w.rules, common(t, f, k)...)
 }
 
-// refusesNodePort is 1 for a rule that refuses flows to a node port on any address of the node,
-// else 0.
-func (r *Rule) refusesNodePort() int {
-	if r.Table == Filter && r.Chain == ExternalServices && !slices.ContainsFunc(r.matches, isDestination) {
-		return 1
-	}
-	return 0
-}
-
-func isDestination(m match) bool { return m.place == destinationPlace }
-
 // ServiceRules are the rules of one service port alone.
 func ServiceRules(t *decision.Table, s *decision.ServicePort, k Kernel) []Rule {
 	w := newWriter(t, s.Family, k)

@@ -131,12 +131,6 @@ func setMark(mark uint32, clear bool) target {
 	return t
 }
 
-// share is the part of the endpoint at position i of n. There is one random number for all rules of
-// a chain: if those before it have failed, this one matches iff the number is in [i/n, (i+1)/n).
-type share struct{ i, n int }
-
-func (s share) has(draw float64) bool { return min(int(draw*float64(s.n)), s.n-1) == s.i }
-
 // String prints the rule as iptables-save does, without "-A chain".
 func (r *Rule) String() string {
 	words := make([]string, 0, len(r.matches)+1)
@@ -237,31 +231,30 @@ func toNode() match {
 	return match{words: "-m addrtype --dst-type LOCAL", place: modulePlace, test: func(s *state) bool { return s.table.IsLocal(s.dst.Addr()) }}
 }
 
-// statistic is the draw for a share: with the probability 1/(n-i), of which kube-proxy writes ten
-// digits, and the kernel keeps 31 bits.
-func statistic(part share) match {
+// statistic is the draw for the endpoint at position i of n: with the probability 1/(n-i), of which kube-proxy writes ten
+// digits, and the kernel keeps 31 bits. There is one random number for all rules of a chain: if those before it have
+// failed, this one matches iff the number is in [i/n, (i+1)/n).
+func statistic(i, n int) match {
 	const one = 1 << 31 // libxt_statistic.c
-	given := math.Round(1/float64(part.n-part.i)*1e10) / 1e10
+	given := math.Round(1/float64(n-i)*1e10) / 1e10
 	words := fmt.Sprintf("-m statistic --mode random --probability %.11f", math.Round(given*one)/one)
-	return match{words: words, place: modulePlace, test: func(s *state) bool { return part.has(s.draw) }}
+	return match{words: words, place: modulePlace, test: func(s *state) bool { return min(int(s.draw*float64(n)), n-1) == i }}
 }
 
 // recent is a match of the list of clients that are bound to an endpoint: a lookup, or an addition.
 func recent(s *decision.ServicePort, endpoint netip.AddrPort, set bool) match {
-	list := s.EndpointChain(endpoint)
-	where := fmt.Sprintf(" --name %s --mask %s --rsource", list, allOnes(s.Family))
+	mask := "255.255.255.255"
+	if s.Family == decision.IPv6 {
+		mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+	}
+	where := fmt.Sprintf(" --name %s --mask %s --rsource", s.EndpointChain(endpoint), mask)
 	if set {
 		return match{words: "-m recent --set" + where, place: modulePlace}
 	}
 	words := fmt.Sprintf("-m recent --rcheck --seconds %d --reap%s", s.AffinitySeconds, where)
-	return match{words: words, place: modulePlace, test: func(s *state) bool { return s.bound[list] }}
-}
-
-func allOnes(f decision.Family) netip.Addr {
-	if f == decision.IPv6 {
-		return netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
-	}
-	return netip.MustParseAddr("255.255.255.255")
+	return match{words: words, place: modulePlace, test: func(p *state) bool {
+		return p.affinity != nil && p.affinity.Bound(s, endpoint, p.Source.Addr())
+	}}
 }
 
 // inState is a state of the connection, which is new: a packet has that, or the one after its

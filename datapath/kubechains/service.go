@@ -70,6 +70,16 @@ func (w *writer) services(services []*decision.ServicePort) {
 	})
 }
 
+// refusesNodePort is 1 for a rule that refuses flows to a node port on any address of the node,
+// else 0.
+func (r *Rule) refusesNodePort() int {
+	isDestination := func(m match) bool { return m.place == destinationPlace }
+	if r.Table == Filter && r.Chain == ExternalServices && !slices.ContainsFunc(r.matches, isDestination) {
+		return 1
+	}
+	return 0
+}
+
 // address adds a rule for an address of the service port, or for its node port.
 func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t target, sentence func(*state, bool) string, m ...match) {
 	w.add(table, chain, t, sentence, m...)
@@ -293,7 +303,7 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 			sentence = describe("the last endpoint takes the remaining flows")
 		}
 		if k < n-1 {
-			m = append(m, statistic(share{k, n}))
+			m = append(m, statistic(k, n))
 			from, to := float64(k)/float64(n), float64(k+1)/float64(n)
 			sentence = func(p *state, matched bool) string {
 				switch {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -36,8 +37,7 @@ type state struct {
 
 	dnat, marked bool
 	draw         float64
-	// bound has the lists of endpoints that the client is bound to, by their chains.
-	bound map[string]bool
+	affinity     decision.Affinity // nil: no client is bound
 }
 
 // walker follows one packet.
@@ -51,23 +51,15 @@ type walker struct {
 
 func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a decision.Affinity) *walker {
 	w := &walker{
-		state: state{Packet: p, table: t, dst: p.Destination, d: d, draw: drawOf(d), bound: make(map[string]bool)},
+		state: state{Packet: p, table: t, dst: p.Destination, d: d, draw: drawOf(d), affinity: a},
 		rules: map[Table]map[string][]Rule{Filter: {}, NAT: {}},
 	}
 	f := decision.FamilyOf(p.Destination.Addr())
 	rules := newWriter(t, f, Kernel{})
 	rules.rules = jumps(f)
-	services := t.Candidates(p)
-	rules.services(services)
+	rules.services(t.Candidates(p))
 	for _, r := range append(rules.rules, common(t, f, Kernel{})...) {
 		w.rules[r.Table][r.Chain] = append(w.rules[r.Table][r.Chain], r)
-	}
-	for _, s := range services {
-		for i := range s.Endpoints {
-			if ep := s.Endpoints[i].AddrPort; s.AffinitySeconds > 0 && a != nil && a.Bound(s, ep, p.Source.Addr()) {
-				w.bound[s.EndpointChain(ep)] = true
-			}
-		}
 	}
 	return w
 }
@@ -78,8 +70,7 @@ func drawOf(d *decision.Decision) float64 {
 	if d.ServicePort == nil {
 		return d.Draw
 	}
-	usable := d.ServicePort.Usable[d.Policy]
-	position := int(d.Pick.Position)
+	usable, position := d.ServicePort.Usable[d.Policy], int(d.Pick.Position)
 	switch {
 	case d.Reason == decision.ByProxy:
 		position = slices.Index(usable, d.Index)
@@ -91,10 +82,6 @@ func drawOf(d *decision.Decision) float64 {
 
 // picked: an algorithm selected the endpoint, not kube-proxy's draw.
 func picked(d *decision.Decision) bool { return d.Pick.Evidence.Kind > decision.Only }
-
-func (r *Rule) matchesAll(s *state) bool {
-	return !slices.ContainsFunc(r.matches, func(m match) bool { return m.test != nil && !m.test(s) })
-}
 
 // walk follows the packet; if no rule concerns it, the only step reports that.
 func (w *walker) walk() {
@@ -110,7 +97,6 @@ func (w *walker) walk() {
 // hooks goes through the hooks in the kernel's order. A packet from the node to itself arrives
 // again on lo, but nat is evaluated only once for a flow.
 func (w *walker) hooks() {
-	local := w.table.IsLocal(w.dst.Addr())
 	if w.Local {
 		w.run(NAT, "OUTPUT")
 	} else {
@@ -121,12 +107,11 @@ func (w *walker) hooks() {
 		w.postrouting()
 		return
 	}
-	switch {
+	switch local := w.table.IsLocal(w.dst.Addr()); {
 	case w.Local:
-		if w.run(Filter, "OUTPUT") || !local {
-			return
+		if !w.run(Filter, "OUTPUT") && local {
+			w.run(Filter, "INPUT")
 		}
-		w.run(Filter, "INPUT")
 	case local:
 		w.run(Filter, "INPUT")
 	default:
@@ -153,7 +138,7 @@ func (w *walker) run(table Table, chain string) (ended bool) {
 	rules := w.rules[table][chain]
 	for i := range rules {
 		r := &rules[i]
-		matched := r.matchesAll(&w.state)
+		matched := !slices.ContainsFunc(r.matches, func(m match) bool { return m.test != nil && !m.test(&w.state) })
 		w.addStep(r, matched)
 		if !matched {
 			continue
@@ -190,8 +175,7 @@ func (w *walker) run(table Table, chain string) (ended bool) {
 
 // addStep adds the step, if the rule has a sentence and is relevant.
 func (w *walker) addStep(r *Rule, matched bool) {
-	crowded := slices.Contains(fixedChains[r.Table], r.Chain)
-	if r.sentence == nil || !matched && crowded {
+	if r.sentence == nil || !matched && slices.Contains(fixedChains[r.Table], r.Chain) {
 		return
 	}
 	o := flow.StepPassed
@@ -207,4 +191,76 @@ func (w *walker) addStep(r *Rule, matched bool) {
 	w.steps = append(w.steps, flow.Step{
 		Table: string(r.Table), Chain: r.Chain, Rule: r.String(), Outcome: o, Text: r.sentence(&w.state, matched),
 	})
+}
+
+// WalkOfProxy returns the rules that a flow must have met which kube-proxy decided, in the mode iptables or nftables (proxy:
+// "kube-proxy (iptables)", see [flow.Record.Proxy]): those that lead to its endpoint, with their probabilities. The table is
+// the one that the flow was decided by. Nobody has seen the packet in the rules. There are none where the table does not tell
+// them: of other proxies, with session affinity, whose memory is the kernel's, and if they lead to another translation than
+// that of the flow.
+func WalkOfProxy(t *decision.Table, p *decision.Packet, d *decision.Decision, proxy string) []flow.Step {
+	if d.Reason != decision.ByProxy || !d.HasEndpoint() || d.ServicePort.AffinitySeconds > 0 {
+		return nil
+	}
+	switch proxy {
+	case "kube-proxy (iptables)", "kube-proxy (iptables-legacy)":
+		return walkOfIPTables(t, p, d)
+	case "kube-proxy (nftables)":
+		return walkOfNFTables(p, d)
+	}
+	return nil
+}
+
+func walkOfIPTables(t *decision.Table, p *decision.Packet, d *decision.Decision) []flow.Step {
+	w := newWalker(t, p, d, nil)
+	w.walk()
+	if w.verdict != decision.DNAT || w.dst != d.Endpoint() || w.snat != d.Masquerade {
+		return nil
+	}
+	// The draws are independent of each other: this rule's is made where those before it have failed.
+	left := len(d.ServicePort.Usable[d.Policy])
+	for i := range w.steps {
+		s := &w.steps[i]
+		if s.Chain != d.ServicePort.PolicyChain(d.Policy) || !strings.Contains(s.Rule, " --probability ") {
+			continue
+		}
+		if s.Probability = 1 / float64(left); s.Outcome == flow.StepPassed {
+			s.Probability = 1 - s.Probability
+		}
+		left--
+	}
+	return w.steps
+}
+
+// walkOfNFTables are the steps that all versions of kube-proxy's mode nftables have in common: the element of the service, and
+// the draw.
+func walkOfNFTables(p *decision.Packet, d *decision.Decision) []flow.Step {
+	s := d.ServicePort
+	usable := s.Usable[d.Policy]
+	position := slices.Index(usable, d.Index)
+	if position < 0 {
+		return nil
+	}
+	step := func(chain, text string) flow.Step {
+		return flow.Step{Table: decision.NFTablesTable, Chain: chain, Outcome: flow.StepJumped, Text: text}
+	}
+	balancing := s.NFTablesChain(d.Policy)
+	first := balancing
+	if d.Entry != decision.EntryClusterIP {
+		first = s.NFTablesExternalChain()
+	}
+	element := fmt.Sprintf("%s . %s . %d of @service-ips", p.Destination.Addr(), p.Protocol.Lower(), p.Destination.Port())
+	if d.Entry == decision.EntryNodePort {
+		element = fmt.Sprintf("%s . %d of @service-nodeports", p.Protocol.Lower(), p.Destination.Port())
+	}
+	steps := []flow.Step{step("services", "the element "+element+" leads to "+first)}
+	if first != balancing {
+		steps = append(steps, step(first, "leads to "+balancing))
+	}
+	drawn := flow.Step{Table: decision.NFTablesTable, Chain: balancing, Outcome: flow.StepApplied,
+		Text: fmt.Sprintf("numgen random mod %d has drawn %d, whose element is %s", len(usable), position, d.Endpoint())}
+	if len(usable) > 1 {
+		drawn.Probability = 1 / float64(len(usable))
+	}
+	return append(steps, drawn)
 }
