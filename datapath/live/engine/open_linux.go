@@ -231,13 +231,13 @@ func (e *Engine) lockFor(ctx context.Context) (served bool, err error) {
 	} else {
 		lock, err = lockNamespace()
 	}
-	var other servedError
-	if errors.As(err, &other) && e.cfg.WhenServed == ReplaceWhenServed {
-		return true, nil
-	}
-	if err == nil {
+	other, taken := errors.AsType[servedError](err)
+	switch {
+	case err == nil:
 		e.lock = lock
-	} else if errors.As(err, &other) {
+	case taken && e.cfg.WhenServed == ReplaceWhenServed:
+		return true, nil
+	case taken:
 		err = other.withHint()
 	}
 	return false, err

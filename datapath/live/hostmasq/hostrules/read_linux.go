@@ -48,15 +48,13 @@ func (r *Rules) readLegacy() error {
 		t := &Table{Backend: xtables.Legacy, Family: f, Name: natTable, Priority: prioritySNAT}
 		loaded, err := xtables.ReadLoaded(f, natTable)
 		if loaded != nil && err == nil {
-			if t.Chains, err = legacyChains(loaded, xtables.SetNames); err == nil {
-				t.Base = chainNamed(t.Chains, postrouting)
-			}
-			if t.Base != nil {
-				r.Tables = append(r.Tables, t)
-			}
+			t.Chains, err = legacyChains(loaded, xtables.SetNames)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", t, err)
+		}
+		if t.Base = chainNamed(t.Chains, postrouting); t.Base != nil {
+			r.Tables = append(r.Tables, t)
 		}
 	}
 	return nil
