@@ -32,10 +32,6 @@ func (u *MarkUse) step(s Step) {
 		for _, t := range s.Tests {
 			u.step(t)
 		}
-	case Not:
-		for _, t := range s.Tests {
-			u.step(t)
-		}
 	case SetMark:
 		if of := reads(s.To); s.Connection {
 			u.Changes.Connection |= ^unchanged(s.To, ConnectionMark)

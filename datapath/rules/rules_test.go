@@ -60,7 +60,7 @@ func TestMarkUse(t *testing.T) {
 		"toggled":         {SetMark{To: Masked{Of: mark, Mask: number4(^uint32(0)), Xor: number4(16)}}, MarkUse{Changes: Marks{Packet: 16}}},
 		"moved":           {SetMark{Connection: true, To: Xor{A: Masked{Of: connmark, Mask: number4(^uint32(8))}, B: Shifted{Of: Masked{Of: mark, Mask: number4(1)}, By: 4}}}, MarkUse{Changes: Marks{Connection: 24}, Copies: Marks{Packet: 1}}},
 		"moved the other": {SetMark{To: Shifted{Of: Masked{Of: connmark, Mask: number4(8)}, By: -3}}, MarkUse{Changes: Marks{Packet: ^uint32(0)}, Copies: Marks{Connection: 8}}},
-		"tested":          {Module{Tests: []Test{Not{Tests: []Test{equal(Masked{Of: mark, Mask: number4(5)}, number4(4)...)}}}}, MarkUse{Tests: Marks{Packet: 5}}},
+		"tested":          {Module{Tests: []Test{Module{Negated: true, Tests: []Test{equal(Masked{Of: mark, Mask: number4(5)}, number4(4)...)}}}}, MarkUse{Tests: Marks{Packet: 5}}},
 		"looked up":       {VerdictMap{Key: Key{l4proto, connmark}}, MarkUse{Tests: Marks{Connection: ^uint32(0)}}},
 		"nothing":         {equal(toPort, 0, 80), MarkUse{}},
 	} {

@@ -106,34 +106,23 @@ func (i In) Test(p Packet) Truth {
 	return t.NegatedIf(i.Negated)
 }
 
-// Module is a match of iptables' modules: all of its tests. It is a [Test].
+// Module is a match of iptables' modules: all of its tests, or with Negated not all of them. It is a [Test].
 type Module struct {
-	Tests []Test
-	Words // in iptables' words, with "-m"
+	Tests   []Test
+	Negated bool
+	Words   // in iptables' words, with "-m"
 }
 
-// Test is the result for a packet.
-func (m Module) Test(p Packet) Truth { return all(p, m.Tests) }
-
-// all is true if all tests are. One that fails decides it, wherever it stands.
-func all(p Packet, tests []Test) Truth {
+// Test is the result for a packet. A test that fails decides it, wherever it stands.
+func (m Module) Test(p Packet) Truth {
 	result := True
-	for _, t := range tests {
+	for _, t := range m.Tests {
 		if result = result.And(t.Test(p)); result == False {
-			return False
+			break
 		}
 	}
-	return result
+	return result.NegatedIf(m.Negated)
 }
-
-// Not is true unless all of its tests are; it is a [Test].
-type Not struct {
-	Tests []Test
-	Words
-}
-
-// Test is the result for a packet.
-func (n Not) Test(p Packet) Truth { return all(p, n.Tests).NegatedIf(true) }
 
 // Fixed has the same result for every packet; it is a [Test].
 type Fixed struct {

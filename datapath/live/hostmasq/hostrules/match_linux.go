@@ -244,10 +244,7 @@ func stateTest(states uint32, negated bool) rules.Test {
 	}
 	// One of the bits of the state, or of the status: not none of both.
 	none := []rules.Test{anyBit(rules.ConnectionState, bits, true), anyBit(rules.ConnectionStatus, status, true)}
-	if negated {
-		return rules.Module{Tests: none}
-	}
-	return rules.Not{Tests: none}
+	return rules.Module{Tests: none, Negated: !negated}
 }
 
 func readState(states uint32, negated bool) rules.Test {
