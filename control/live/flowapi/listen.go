@@ -186,7 +186,7 @@ const (
 // Serve serves the API at a listener until the context ends, then ends streams, waits shortly for
 // other requests, and returns nil. Several listeners share the limits.
 func (s *API) Serve(ctx context.Context, l net.Listener) error {
-	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
+	requests, endRequests := context.WithCancel(ctx) // streams would go on, and questions wait
 	defer endRequests()
 	server := &http.Server{
 		Handler:           s,
@@ -195,21 +195,8 @@ func (s *API) Serve(ctx context.Context, l net.Listener) error {
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
 	}
-	ended := make(chan error, 1)
-	l = limited(l, s.connections)
-	go func() { ended <- server.Serve(l) }()
-	select {
-	case err := <-ended:
-		_ = server.Close()
+	if err := limit.Serve(ctx, server, limited(l, s.connections), shutdownGrace); err != nil {
 		return fmt.Errorf("flow API at %s: %w", l.Addr(), err)
-	case <-ctx.Done():
 	}
-	endRequests() // streams would go on, and questions wait
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-	defer cancel()
-	if err := server.Shutdown(grace); err != nil {
-		_ = server.Close()
-	}
-	<-ended
 	return nil
 }

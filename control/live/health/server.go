@@ -2,7 +2,6 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -92,20 +91,8 @@ func (s *HTTPServer) serveOnce(ctx context.Context) error {
 
 // Serve is [HTTPServer.Run] on a listener, which it closes; it ends when that fails.
 func (s *HTTPServer) Serve(ctx context.Context, l net.Listener) error {
-	server := newHTTPServer(s.Handler, s.Log)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(limit.Listen(l, s.Connections, limit.Text)) }()
-	select {
-	case err := <-ended:
-		return errors.Join(fmt.Errorf("%s: %w", s.Name, err), server.Close())
-	case <-ctx.Done():
+	if err := limit.Serve(ctx, newHTTPServer(s.Handler, s.Log), limit.Listen(l, s.Connections, limit.Text), shutdownGrace); err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
 	}
-	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
-	defer cancel()
-	if err := server.Shutdown(grace); err != nil {
-		_ = server.Close() // closes the remaining connections
-	}
-	<-ended
-	_ = l.Close() // if the end came before Serve knew it
 	return nil
 }

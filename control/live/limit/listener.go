@@ -88,6 +88,26 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// Serve serves HTTP at the listener until the context ends. Then it waits up to the grace time for requests to end, and
+// returns nil. It closes the listener, whose error it returns.
+func Serve(ctx context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		_ = server.Close()
+		return err
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close() // closes the remaining connections
+	}
+	<-ended
+	return nil
+}
+
 // HTTP makes HTTP/1.1 responses with a body by content: 429 for the limit of one client, else
 // 503.
 func HTTP(contentType string, content func(status int, err error) []byte) func(error) []byte {
