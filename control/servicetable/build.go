@@ -10,8 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -60,24 +58,18 @@ func Table(objects *kube.Objects, config NodeConfig) (*decision.Table, []string)
 
 // fullUpdate is the update to the objects.
 func fullUpdate(o *kube.Objects) Update {
-	u := Update{
-		All:            true,
-		Warnings:       o.Warnings,
-		Services:       byName(o.Services, NewService),
-		EndpointSlices: byName(o.EndpointSlices, NewEndpointSlice),
-		Nodes:          make(map[string]*corev1.Node, len(o.Nodes)),
-		Pods:           byName(o.Pods, func(p *corev1.Pod) *corev1.Pod { return p }),
+	u := Update{All: true, Warnings: o.Warnings}
+	for _, s := range o.Services {
+		u.Add(NewService(s), false)
+	}
+	for _, s := range o.EndpointSlices {
+		u.Add(NewEndpointSlice(s), false)
 	}
 	for _, n := range o.Nodes {
-		u.Nodes[n.Name] = n
+		u.Add(n, false)
+	}
+	for _, p := range o.Pods {
+		u.Add(p, false)
 	}
 	return u
-}
-
-func byName[O metav1.Object, V any](objects []O, kept func(O) V) map[types.NamespacedName]V {
-	all := make(map[types.NamespacedName]V, len(objects))
-	for _, o := range objects {
-		all[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] = kept(o)
-	}
-	return all
 }

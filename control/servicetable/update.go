@@ -23,6 +23,27 @@ type Update struct {
 	Warnings []string
 }
 
+// Add adds an object: a *Service, *EndpointSlice, *corev1.Node or *corev1.Pod. gone: it was deleted.
+func (u *Update) Add(object any, gone bool) {
+	switch o := object.(type) {
+	case *Service:
+		add(&u.Services, o.ObjectName(), o, gone)
+	case *EndpointSlice:
+		add(&u.EndpointSlices, o.ObjectName(), o, gone)
+	case *corev1.Node:
+		add(&u.Nodes, o.Name, o, gone)
+	case *corev1.Pod:
+		add(&u.Pods, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o, gone)
+	}
+}
+
+func add[K comparable, V any](m *map[K]*V, k K, v *V, gone bool) {
+	if gone {
+		v = nil
+	}
+	set(m, k, v)
+}
+
 // Source feeds a Controller with objects, of an API server for example.
 type Source interface {
 	// Run calls publish with all objects at first and then whenever some changed. Calls do not

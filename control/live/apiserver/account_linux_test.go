@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	"sync"
@@ -90,18 +91,10 @@ func (a *account) start(kubeconfig string) {
 		ended <- source.Run(ctx, func(u servicetable.Update) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			for k, v := range u.Services {
-				note(&a.objects.Services, k, v, false)
-			}
-			for k, v := range u.EndpointSlices {
-				note(&a.objects.EndpointSlices, k, v, false)
-			}
-			for k, v := range u.Nodes {
-				note(&a.objects.Nodes, k, v, false)
-			}
-			for k, v := range u.Pods {
-				note(&a.objects.Pods, k, v, false)
-			}
+			merge(&a.objects.Services, u.Services)
+			merge(&a.objects.EndpointSlices, u.EndpointSlices)
+			merge(&a.objects.Nodes, u.Nodes)
+			merge(&a.objects.Pods, u.Pods)
 		})
 	}()
 	a.Cleanup(func() {
@@ -142,4 +135,12 @@ func (a *account) refused() (requests []string) {
 		}
 	}
 	return requests
+}
+
+// merge adds what is in a part of an update to another.
+func merge[K comparable, V any](to *map[K]V, from map[K]V) {
+	if *to == nil {
+		*to = make(map[K]V)
+	}
+	maps.Copy(*to, from)
 }

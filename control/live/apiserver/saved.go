@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
@@ -100,22 +98,10 @@ func (s *Source) keep(ctx context.Context) {
 
 // all returns the objects of the informers.
 func (s *Source) all() servicetable.Update {
-	u := servicetable.Update{
-		All:            true,
-		Services:       make(map[types.NamespacedName]*servicetable.Service),
-		EndpointSlices: make(map[types.NamespacedName]*servicetable.EndpointSlice),
-		Nodes:          make(map[string]*corev1.Node),
-	}
+	u := servicetable.Update{All: true}
 	for _, store := range s.stores {
 		for _, o := range store.List() {
-			switch o := o.(type) {
-			case *servicetable.Service:
-				u.Services[o.ObjectName()] = o
-			case *servicetable.EndpointSlice:
-				u.EndpointSlices[o.ObjectName()] = o
-			case *corev1.Node:
-				u.Nodes[o.Name] = o
-			}
+			u.Add(o, false)
 		}
 	}
 	return u

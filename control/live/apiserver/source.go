@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/cache"
 
@@ -212,44 +211,22 @@ func (s *Source) negligible(before, after any) bool {
 func (s *Source) note(o any, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := &s.pending
-	switch o := o.(type) {
-	case *servicetable.Service:
-		note(&u.Services, o.ObjectName(), o, gone)
-	case *servicetable.EndpointSlice:
-		note(&u.EndpointSlices, o.ObjectName(), o, gone)
-	case *corev1.Pod:
-		note(&u.Pods, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o, gone)
-	case *corev1.Node:
-		if o.Name != s.config.Node {
-			note(&u.Nodes, o.Name, o, gone)
-			break
-		}
+	if n, ok := o.(*corev1.Node); ok && n.Name == s.config.Node {
 		if gone {
 			// Its pods go on until the node is down; to serve them as from nowhere would
 			// only do harm.
 			return
 		}
-		s.node = o
-		note(&u.Nodes, o.Name, o, false)
+		s.node = n
 		if s.config.NodeChanged != nil {
-			s.config.NodeChanged(o)
+			s.config.NodeChanged(n)
 		}
 	}
+	s.pending.Add(o, gone)
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
-}
-
-func note[K comparable, V any](m *map[K]*V, k K, v *V, gone bool) {
-	if *m == nil {
-		*m = make(map[K]*V)
-	}
-	if gone {
-		v = nil
-	}
-	(*m)[k] = v
 }
 
 // version is the resource version of an object of an informer.

@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
@@ -139,12 +138,7 @@ func (f File) Read(now time.Time) (u servicetable.Update, last time.Time, err er
 }
 
 func (f File) decode(text []byte) (servicetable.Update, error) {
-	u := servicetable.Update{
-		All:            true,
-		Services:       make(map[types.NamespacedName]*servicetable.Service),
-		EndpointSlices: make(map[types.NamespacedName]*servicetable.EndpointSlice),
-		Nodes:          make(map[string]*corev1.Node),
-	}
+	u := servicetable.Update{All: true}
 	at := bytes.LastIndex(text, []byte(trailer))
 	if at < 0 {
 		return u, errors.New("incomplete: there is no hash at its end")
@@ -178,15 +172,15 @@ func decodeObject(document []byte, u *servicetable.Update) error {
 	case "Node":
 		n := new(corev1.Node)
 		err = json.Unmarshal(document, n)
-		u.Nodes[n.Name] = n
+		u.Add(n, false)
 	case "Service":
 		s := new(corev1.Service)
 		err = json.Unmarshal(document, s)
-		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = servicetable.NewService(s)
+		u.Add(servicetable.NewService(s), false)
 	case "EndpointSlice":
 		s := new(discoveryv1.EndpointSlice)
 		err = json.Unmarshal(document, s)
-		u.EndpointSlices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = servicetable.NewEndpointSlice(s)
+		u.Add(servicetable.NewEndpointSlice(s), false)
 	default:
 		err = fmt.Errorf("unknown object of kind %q", kind.Kind)
 	}
