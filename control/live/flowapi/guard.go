@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -18,18 +17,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// The Content-Security-Policies. The page loads its scripts and styles, and sends requests, only
-// from and to this server.
-const (
-	dataPolicy = "default-src 'none'; frame-ancestors 'none'"
-	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-
-// secure sets the headers of every response. There are never CORS headers: no other site may read a
-// response.
+// secure sets the headers of every response; the page has a Content-Security-Policy of its own. There are
+// never CORS headers: no other site may read a response.
 func secure(h http.Header) {
-	h.Set("Content-Security-Policy", dataPolicy)
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
@@ -104,17 +95,20 @@ func (s *API) isOpen(r *http.Request) bool {
 	return false
 }
 
-func (s *API) authorize(r *http.Request, guarded bool) error {
-	if !guarded && !hasTokenHeader(r) && s.isOpen(r) {
+func (s *API) authorize(r *http.Request, route *Route) error {
+	if !route.Guarded && !hasTokenHeader(r) && s.isOpen(r) {
 		return nil
 	}
 	switch {
-	case s.Token == "" && s.reviews == nil && !guarded:
+	case s.Token == "" && s.reviews == nil && !route.Guarded:
 		return Forbidden("every request requires the server's token, but the server has none (start it with --flow-api-token-file or --flow-api-service-account)")
 	case s.Token == "" && s.reviews == nil:
 		return Forbidden("read-only: holds and changes require a token, but the server has none (start it with --flow-api-token-file)")
 	}
 	given := TokenOf(r)
+	if given == "" && route.Token != nil {
+		given = route.Token(r)
+	}
 	if given == "" {
 		return unauthorized(`missing token: want the header "Authorization: Bearer TOKEN" with %s`, s.wantedToken())
 	}
@@ -134,11 +128,10 @@ func TokenOf(r *http.Request) string {
 	if hasTokenHeader(r) {
 		return r.Header.Get(TokenHeader)
 	}
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok { // none, or another scheme
-		return protocolToken(r)
+	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return token
 	}
-	return token
+	return "" // none, or another scheme
 }
 
 // wantedToken describes the tokens that the server takes.
@@ -160,27 +153,6 @@ func unauthorized(format string, a ...any) error {
 // Forbidden is the error of a request that its client may not send.
 func Forbidden(format string, a ...any) error {
 	return &observe.Error{Status: http.StatusForbidden, Message: fmt.Sprintf(format, a...)}
-}
-
-// TokenProtocol is followed by the token in base64url without padding, as a subprotocol of a WebSocket: browsers cannot set
-// other headers of such a request.
-const TokenProtocol = "nfqproxy.token."
-
-// protocolToken is the token of a request for a WebSocket; empty: none.
-func protocolToken(r *http.Request) string {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return ""
-	}
-	for p := range strings.SplitSeq(r.Header.Get("Sec-Websocket-Protocol"), ",") {
-		if text, ok := strings.CutPrefix(strings.TrimSpace(p), TokenProtocol); ok {
-			token, err := base64.RawURLEncoding.DecodeString(text)
-			if err != nil {
-				return ""
-			}
-			return string(token)
-		}
-	}
-	return ""
 }
 
 // shortestToken is the minimum length of a token, so that it cannot be guessed.

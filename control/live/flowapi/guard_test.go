@@ -17,7 +17,11 @@ import (
 
 // TestHeaders: every answer has the same headers for browsers.
 func TestHeaders(t *testing.T) {
-	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) })
+	const dataPolicy, pagePolicy = "default-src 'none'; frame-ancestors 'none'", "the page's own"
+	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", pagePolicy)
+		_, _ = io.WriteString(w, "page "+r.URL.Path)
+	})
 	w := newWorld(t, Config{Page: page}, longTiming)
 	for path, policy := range map[string]string{
 		"/":                dataPolicy, // requested with POST below
@@ -49,11 +53,6 @@ func TestHeaders(t *testing.T) {
 		}
 		if body := flowapitest.Content(t, r); policy == pagePolicy && body != "page "+path {
 			t.Errorf("%s: %d %s", path, r.StatusCode, body)
-		}
-	}
-	for _, directive := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'"} {
-		if !strings.Contains(pagePolicy, directive) {
-			t.Errorf("the page's policy has no %s", directive)
 		}
 	}
 }

@@ -43,7 +43,7 @@ type Config struct {
 	// Routes are served besides those of every daemon, or in their place: what views answer, for example.
 	Routes []Route
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
-	// and browsers cannot send a token to open it.
+	// and browsers cannot send a token to open it. It sets its own Content-Security-Policy.
 	Page http.Handler
 	// Token is required by requests that change something and, except over a Unix socket, whose mode
 	// selects its readers, by all others but those for the page. Empty: such requests are rejected.
@@ -101,28 +101,30 @@ type Route struct {
 	Handle       Handler
 	Guarded      bool // it changes something: the token is required
 	Waits        bool // it counts as a stream, or takes almost no resources while it waits
+	// Token returns the token of a request whose client cannot set headers; empty: it has none. nil: clients can.
+	Token func(*http.Request) string
 }
 
 // routes are those of every daemon.
 var routes = []Route{
-	{http.MethodGet, "/v1/flows", (*API).flows, false, true},
-	{http.MethodGet, "/v1/flows/{id}", Answering((*API).flow), false, false},
-	{http.MethodGet, "/v1/services", (*API).services, false, false},
-	{http.MethodGet, "/v1/table", Answering((*API).tables), false, false},
-	{http.MethodGet, "/v1/table/objects", AnsweringQuery(observe.QueryOf[observe.ObjectsQuery], (*API).tableObjects), false, false},
-	{http.MethodGet, "/v1/stats", Answering((*API).stats), false, false},
-	{http.MethodGet, "/v1/status", Answering((*API).status), false, false},
-	{http.MethodGet, "/v1/topology", (*API).getTopology, false, false},
-	{http.MethodPost, "/v1/explain", AnsweringBody((*API).explain), false, false},
-	{http.MethodGet, "/v1/balance", Answering((*API).algorithms), false, false},
-	{http.MethodPost, "/v1/balance", (*API).balance, true, false},
-	{http.MethodGet, "/v1/shadows", AnsweringQuery(observe.ServiceOf, (*API).shadows), false, false},
-	{http.MethodGet, "/v1/holds", Answering((*API).holds), false, false},
-	{http.MethodPost, "/v1/holds", (*API).hold, true, false},
-	{http.MethodGet, "/v1/holds/{id}", AnsweringQuery(observe.AfterOf, (*API).getHold), false, true},
-	{http.MethodDelete, "/v1/holds/{id}", (*API).cancelHold, true, false},
-	{http.MethodPost, "/v1/holds/{id}/act", AnsweringBody((*API).act), true, false},
-	{http.MethodGet, "/openapi.yaml", (*API).description, false, false},
+	{Method: http.MethodGet, Path: "/v1/flows", Handle: (*API).flows, Waits: true},
+	{Method: http.MethodGet, Path: "/v1/flows/{id}", Handle: Answering((*API).flow)},
+	{Method: http.MethodGet, Path: "/v1/services", Handle: (*API).services},
+	{Method: http.MethodGet, Path: "/v1/table", Handle: Answering((*API).tables)},
+	{Method: http.MethodGet, Path: "/v1/table/objects", Handle: AnsweringQuery(observe.QueryOf[observe.ObjectsQuery], (*API).tableObjects)},
+	{Method: http.MethodGet, Path: "/v1/stats", Handle: Answering((*API).stats)},
+	{Method: http.MethodGet, Path: "/v1/status", Handle: Answering((*API).status)},
+	{Method: http.MethodGet, Path: "/v1/topology", Handle: (*API).getTopology},
+	{Method: http.MethodPost, Path: "/v1/explain", Handle: AnsweringBody((*API).explain)},
+	{Method: http.MethodGet, Path: "/v1/balance", Handle: Answering((*API).algorithms)},
+	{Method: http.MethodPost, Path: "/v1/balance", Handle: (*API).balance, Guarded: true},
+	{Method: http.MethodGet, Path: "/v1/shadows", Handle: AnsweringQuery(observe.ServiceOf, (*API).shadows)},
+	{Method: http.MethodGet, Path: "/v1/holds", Handle: Answering((*API).holds)},
+	{Method: http.MethodPost, Path: "/v1/holds", Handle: (*API).hold, Guarded: true},
+	{Method: http.MethodGet, Path: "/v1/holds/{id}", Handle: AnsweringQuery(observe.AfterOf, (*API).getHold), Waits: true},
+	{Method: http.MethodDelete, Path: "/v1/holds/{id}", Handle: (*API).cancelHold, Guarded: true},
+	{Method: http.MethodPost, Path: "/v1/holds/{id}/act", Handle: AnsweringBody((*API).act), Guarded: true},
+	{Method: http.MethodGet, Path: "/openapi.yaml", Handle: (*API).description},
 }
 
 // Routes returns the routes that every daemon serves.
@@ -193,7 +195,7 @@ func (s *API) servePath(w http.ResponseWriter, r *http.Request, methods []Route)
 }
 
 func (s *API) serveRoute(w http.ResponseWriter, r *http.Request, route *Route) error {
-	if err := s.authorize(r, route.Guarded); err != nil {
+	if err := s.authorize(r, route); err != nil {
 		return err
 	}
 	if !route.Waits {
@@ -226,7 +228,6 @@ func (s *API) servePage(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		s.refuseMethod(w, r, []string{http.MethodGet, http.MethodHead})
 	default:
-		w.Header().Set("Content-Security-Policy", pagePolicy)
 		s.Page.ServeHTTP(w, r)
 	}
 }

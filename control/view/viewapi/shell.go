@@ -2,10 +2,12 @@ package viewapi
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// shellProtocol is the subprotocol of a shell's WebSocket; see also [flowapi.TokenProtocol].
+// shellProtocol is the subprotocol of a shell's WebSocket; see also tokenProtocol.
 const shellProtocol = "nfqproxy.shell"
 
 // shells are the limits of shells at the same time.
@@ -82,6 +84,27 @@ func (v *views) lessonShell(a *flowapi.API, w http.ResponseWriter, r *http.Reque
 	code, reason := b.run(r.Context(), opener)
 	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason[:min(len(reason), maxReason)]), time.Now().Add(a.Timing.Write))
 	return nil
+}
+
+// tokenProtocol is followed by the token in base64url without padding, as a subprotocol of a WebSocket: browsers cannot set
+// other headers of such a request.
+const tokenProtocol = "nfqproxy.token."
+
+// protocolToken is the token of a request for a WebSocket; empty: none.
+func protocolToken(r *http.Request) string {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return ""
+	}
+	for p := range strings.SplitSeq(r.Header.Get("Sec-Websocket-Protocol"), ",") {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(p), tokenProtocol); ok {
+			token, err := base64.RawURLEncoding.DecodeString(text)
+			if err != nil {
+				return ""
+			}
+			return string(token)
+		}
+	}
+	return ""
 }
 
 // shellBridge connects a WebSocket with a shell.

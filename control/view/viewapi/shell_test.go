@@ -71,7 +71,7 @@ func dialShell(t *testing.T, url, token string, headers ...string) (*websocket.C
 	}
 	dialer := websocket.Dialer{Subprotocols: []string{shellProtocol}}
 	if token != "" {
-		dialer.Subprotocols = append(dialer.Subprotocols, flowapi.TokenProtocol+base64.RawURLEncoding.EncodeToString([]byte(token)))
+		dialer.Subprotocols = append(dialer.Subprotocols, tokenProtocol+base64.RawURLEncoding.EncodeToString([]byte(token)))
 	}
 	conn, r, err := dialer.DialContext(t.Context(), strings.Replace(url, "http", "ws", 1)+"/v1/lesson/shell", header)
 	if err != nil && (r == nil || r.StatusCode < 400) {

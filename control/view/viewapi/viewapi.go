@@ -40,6 +40,6 @@ func Routes(c Config) []flowapi.Route {
 		{Method: http.MethodDelete, Path: "/v1/lab/faults/{id}", Handle: flowapi.Answering(v.removeFault), Guarded: true},
 		{Method: http.MethodGet, Path: "/v1/lesson", Handle: flowapi.AnsweringQuery(observe.AfterOf, v.getLesson), Waits: true},
 		{Method: http.MethodPost, Path: "/v1/lesson", Handle: v.doLesson, Guarded: true, Waits: true},
-		{Method: http.MethodGet, Path: "/v1/lesson/shell", Handle: v.lessonShell, Guarded: true, Waits: true},
+		{Method: http.MethodGet, Path: "/v1/lesson/shell", Handle: v.lessonShell, Guarded: true, Waits: true, Token: protocolToken},
 	}
 }

@@ -52,7 +52,8 @@ func TestHandler(t *testing.T) {
 		if c.status != 200 {
 			continue
 		}
-		for name, want := range map[string]string{"Content-Security-Policy": "script-src 'self'", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"} {
+		const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+		for name, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"} {
 			if have := answer.Header.Get(name); !strings.Contains(have, want) {
 				t.Errorf("%s %s: %s: %q, want %q in it", c.method, c.path, name, have, want)
 			}
