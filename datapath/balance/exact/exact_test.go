@@ -16,11 +16,7 @@ func near(a, b float64) bool {
 func TestNearMath(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
-		x := math.Ldexp(r.Float64(), r.IntN(200)-100)
-		if x > 0 && !near(Log(x), math.Log(x)) {
-			t.Fatalf("Log(%v) = %v, want %v", x, Log(x), math.Log(x))
-		}
-		x = (r.Float64() - 0.5) * 1400
+		x := (r.Float64() - 0.5) * 1400
 		if !near(Exp(x), math.Exp(x)) {
 			t.Fatalf("Exp(%v) = %v, want %v", x, Exp(x), math.Exp(x))
 		}
@@ -29,14 +25,13 @@ func TestNearMath(t *testing.T) {
 
 func TestSpecial(t *testing.T) {
 	for _, tt := range []struct{ got, want float64 }{
-		{Log(1), 0}, {Log(0), math.Inf(-1)}, {Log(math.Inf(1)), math.Inf(1)},
 		{Exp(0), 1}, {Exp(710), math.Inf(1)}, {Exp(-746), 0}, {Exp(math.Inf(-1)), 0}, {Exp(math.Inf(1)), math.Inf(1)},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %v, want %v", tt.got, tt.want)
 		}
 	}
-	if !math.IsNaN(Log(-1)) || !math.IsNaN(Log(math.NaN())) || !math.IsNaN(Exp(math.NaN())) {
+	if !math.IsNaN(Exp(math.NaN())) {
 		t.Error("want NaN")
 	}
 }
@@ -47,21 +42,17 @@ func TestBits(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	h := fnv.New64a()
 	for range 100_000 {
-		u := r.Float64()
-		_ = binary.Write(h, binary.LittleEndian, [2]float64{Log(u + 1e-300), Exp(40 * (u - 0.5))})
+		_ = binary.Write(h, binary.LittleEndian, Exp(40*(r.Float64()-0.5)))
 	}
-	if got, want := h.Sum64(), uint64(0xfea48bee6d5ef2b4); got != want {
+	if got, want := h.Sum64(), uint64(0x3c661ece5f37d232); got != want {
 		t.Errorf("hash %#x, want %#x", got, want)
 	}
 }
 
-// TestExponents: at all exponents. (math.Log of amd64 is wrong of subnormal numbers.)
+// TestExponents: of powers of 2.
 func TestExponents(t *testing.T) {
-	for k := -1074; k <= 1023; k++ {
-		if x, want := math.Ldexp(1, k), float64(k)*math.Ln2; !near(Log(x), want) {
-			t.Errorf("Log(%v) = %v, want %v", x, Log(x), want)
-		}
-		if x := float64(k) * math.Ln2; k >= -1000 && !near(Exp(x), math.Exp(x)) {
+	for k := -1000; k <= 1023; k++ {
+		if x := float64(k) * math.Ln2; !near(Exp(x), math.Exp(x)) {
 			t.Errorf("Exp(%v) = %v, want %v", x, Exp(x), math.Exp(x))
 		}
 	}

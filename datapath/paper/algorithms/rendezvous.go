@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
-	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/exactlog"
 )
 
 // newRendezvous is the highest random weight: Thaler and Ravishankar, Using Name-Based Mappings to Increase Hit Rates,
@@ -34,7 +34,7 @@ func newRendezvous(set *balance.Set) lookup {
 		best, highest := 0, math.Inf(-1)
 		for k, hash := range hashes {
 			u := (float64(mix(key^hash, 0)>>11) + 0.5) / (1 << 53)
-			if score := weights[k] / -exact.Log(u); score > highest {
+			if score := weights[k] / -exactlog.Log(u); score > highest {
 				best, highest = k, score
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/exactlog"
 )
 
 // Arrivals is the process by which flows arrive. It is open: arrivals do not wait for replies.
@@ -128,7 +129,7 @@ func (c *Config) Steady() []Steady {
 	}
 	all, sum := make([]Steady, len(c.Cluster.Services)), 0.0
 	for i := range all {
-		all[i].Rate = exact.Exp(-c.Workload.Zipf * exact.Log(float64(i+1)))
+		all[i].Rate = exact.Exp(-c.Workload.Zipf * exactlog.Log(float64(i+1)))
 		sum += all[i].Rate
 	}
 	work := c.Workload.Work.average().Seconds() * c.Workload.perFlow()

@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/exactlog"
 )
 
 // Distribution is a distribution of times.
@@ -85,14 +86,14 @@ func (d *Distribution) average() time.Duration {
 }
 
 // unitExponential draws of the exponential distribution with mean 1.
-func unitExponential(r *rand.Rand) float64 { return -exact.Log(1 - r.Float64()) }
+func unitExponential(r *rand.Rand) float64 { return -exactlog.Log(1 - r.Float64()) }
 
 // unitNormal draws of the standard normal distribution, by Marsaglia's polar method.
 func unitNormal(r *rand.Rand) float64 {
 	for {
 		u, v := float64(2*r.Float64())-1, float64(2*r.Float64())-1
 		if s := float64(u*u) + float64(v*v); s > 0 && s < 1 {
-			return u * math.Sqrt(-2*exact.Log(s)/s)
+			return u * math.Sqrt(-2*exactlog.Log(s)/s)
 		}
 	}
 }
@@ -114,7 +115,7 @@ func newZipf(n int, exponent float64) zipf {
 	z := zipf{make([]float64, n), make([]int32, n)}
 	total := 0.0
 	for i := range z.keep {
-		z.keep[i] = exact.Exp(-exponent * exact.Log(float64(i+1)))
+		z.keep[i] = exact.Exp(-exponent * exactlog.Log(float64(i+1)))
 		total += z.keep[i]
 	}
 	var small, large []int32

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/exactlog"
 )
 
 // Requests is what clients do with their connections. Without it each flow is a connection with one request, for which
@@ -67,7 +67,7 @@ func (d *Count) draw(r *rand.Rand) int {
 	case d.Kind == empirical:
 		return d.Values[r.IntN(len(d.Values))]
 	case d.Kind == geometric && d.Mean > 1:
-		return 1 + int(min(unitExponential(r)/-exact.Log(1-1/d.Mean), maxCount-1))
+		return 1 + int(min(unitExponential(r)/-exactlog.Log(1-1/d.Mean), maxCount-1))
 	}
 	return int(d.Mean)
 }
