@@ -149,7 +149,7 @@ func TestBalanceByHand(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		}),
-		Addresses: FixedAddresses(), Publish: func(t *decision.Table) { last = t; tables <- t }, Logger: slog.New(slog.DiscardHandler),
+		Addresses: fixedAddresses(), Publish: func(t *decision.Table) { last = t; tables <- t }, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

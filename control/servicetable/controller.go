@@ -18,14 +18,6 @@ import (
 // like the Run of a [Source]. The Controller keeps the published slices.
 type AddressSource func(ctx context.Context, publish func([]netip.Addr)) error
 
-// FixedAddresses is the AddressSource of a node whose addresses never change.
-func FixedAddresses(addresses ...netip.Addr) AddressSource {
-	return func(_ context.Context, publish func([]netip.Addr)) error {
-		publish(addresses)
-		return nil
-	}
-}
-
 // Config configures a Controller. All fields but Node must be set.
 type Config struct {
 	Node      NodeConfig

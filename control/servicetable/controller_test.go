@@ -240,7 +240,7 @@ func TestControllerWithRealParts(t *testing.T) {
 	tables := make(chan *decision.Table, 10)
 	c, err := New(Config{
 		Objects:   fixed(&objects.Objects),
-		Addresses: FixedAddresses(addrs("172.20.0.2")...),
+		Addresses: fixedAddresses(addrs("172.20.0.2")...),
 		Publish:   func(table *decision.Table) { tables <- table },
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
@@ -261,5 +261,13 @@ func TestControllerWithRealParts(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// fixedAddresses is the AddressSource of a node whose addresses never change.
+func fixedAddresses(addresses ...netip.Addr) AddressSource {
+	return func(_ context.Context, publish func([]netip.Addr)) error {
+		publish(addresses)
+		return nil
 	}
 }

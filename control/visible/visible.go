@@ -11,7 +11,6 @@ package visible
 import (
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
@@ -29,17 +28,6 @@ type Sequences interface {
 // Quote makes the control characters of a text visible, but for newlines and tabs. Nothing of
 // it is trusted.
 func Quote(text string) string { return string(Append(nil, text, nil)) }
-
-// Replace replaces the characters of a text that are not printable, for cells of tables: their
-// width counts.
-func Replace(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
 
 // Append appends a text, which is complete, with its control characters as Quote makes them visible. own pass; nil: there are
 // none.

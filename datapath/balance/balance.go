@@ -111,7 +111,7 @@ func (v *view) pick(policy decision.Policy, p *decision.Packet, r decision.Rand,
 		*pick = set.take(0)
 		return
 	}
-	*pick = v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: now})
+	*pick = v.pickers[policy].Pick(Flow{Packet: p, Rand: r, Now: now})
 	if int(pick.Position) >= len(set.Candidates) {
 		*pick = Drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
 	}

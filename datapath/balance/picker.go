@@ -33,14 +33,8 @@ type Picker interface {
 type Flow struct {
 	Packet *decision.Packet // its first packet
 	Rand   decision.Rand    // of the worker
-	now    func() int64
+	Now    func() int64     // the time in nanoseconds, as that of an [Event]
 }
-
-// NewFlow returns a flow; now is the source of [Flow.Now].
-func NewFlow(p *decision.Packet, r decision.Rand, now func() int64) Flow { return Flow{p, r, now} }
-
-// Now is the time in nanoseconds, as that of an [Event].
-func (f *Flow) Now() int64 { return f.now() }
 
 // Observer is informed of what happens to connections. Observe may be called by several goroutines at once.
 type Observer interface{ Observe(e Event) }

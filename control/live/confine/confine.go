@@ -3,8 +3,6 @@
 package confine
 
 import (
-	"slices"
-
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
@@ -28,16 +26,11 @@ type Config struct {
 	Program string
 }
 
-// Measured are the system calls of the daemon after Apply, in alphabetical order.
-func Measured() []string { return slices.Clone(measured) }
-
-// Reserve are further system calls that the filter allows.
-func Reserve() []string { return slices.Clone(reserve) }
-
-// measured are the calls that the kernel recorded of the daemons in all end-to-end tests (the static
-// program, amd64, Go 1.26, Linux 6.18): events raw_syscalls/sys_enter in a tracing instance, with a filter
-// on the name of the threads, which Apply set instead of the filter of system calls.
-var measured = []string{
+// Measured are the system calls of the daemon after Apply, in alphabetical order: those that the kernel recorded of the
+// daemons in all end-to-end tests (the static program, amd64, Go 1.26, Linux 6.18), as events raw_syscalls/sys_enter in a
+// tracing instance, with a filter on the name of the threads, which Apply set instead of the filter of system calls.
+// Read only.
+var Measured = []string{
 	"accept4", "bind", "clone", "close", "connect", "epoll_ctl", "epoll_pwait", "exit", "exit_group", "fchmodat", "fcntl", "flock", "fstat", "futex",
 	"getdents64", "getpeername", "getpid", "getrandom", "getrlimit", "getsockname", "getsockopt", "gettid", "inotify_add_watch", "inotify_init1",
 	"listen", "madvise", "mmap", "nanosleep", "newfstatat", "openat", "pread64", "read", "recvfrom", "recvmmsg", "recvmsg", "restart_syscall",
@@ -45,10 +38,10 @@ var measured = []string{
 	"sigaltstack", "socket", "statfs", "tgkill", "uname", "unlinkat", "write",
 }
 
-// reserve are calls that the tests did not make: of other versions of Go and of the C library (the race
+// Reserve are further calls that the filter allows, which the tests did not make: of other versions of Go and of the C library (the race
 // detector's builds use it), of Go's packages for files, sockets and timers, and of profiling. None of them
 // starts a program, changes the identity of the process, or reaches another process or the system.
-var reserve = []string{
+var Reserve = []string{
 	// Memory.
 	"brk", "mprotect", "mremap", "munmap", "mincore", "membarrier", "mseal", "map_shadow_stack",
 	// Threads and their scheduling.

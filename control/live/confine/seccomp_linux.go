@@ -48,7 +48,7 @@ func strict(table *arch.Info) []seccomp.Policy {
 		{
 			DefaultAction: seccomp.ActionKillProcess,
 			Syscalls: []seccomp.SyscallGroup{
-				{Action: seccomp.ActionAllow, Names: known(table, slices.Concat(measured, reserve))},
+				{Action: seccomp.ActionAllow, Names: known(table, slices.Concat(Measured, Reserve))},
 				// The C library goes on with clone; a filter cannot read clone3's flags.
 				{Action: errno(unix.ENOSYS), Names: known(table, []string{"clone3"})},
 			},

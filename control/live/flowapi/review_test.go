@@ -186,20 +186,33 @@ func TestReviewsAreLimited(t *testing.T) {
 	})
 }
 
-// TestReviewsAreForgotten: results that are too old take no memory, and there is a bound.
+// takesAll takes every token.
+type takesAll struct{}
+
+func (takesAll) Review(context.Context, string) (string, error) { return "", nil }
+
+// TestReviewsAreForgotten: results that are too old take no memory, and many clients cannot fill it.
 func TestReviewsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newReviews(new(reviewer), nil)
-		for i := range 2 * maxReviewed {
-			v.keep([32]byte{byte(i), byte(i >> 8)}, reviewed{until: time.Now().Add(validFor)})
+		v := newReviews(takesAll{}, nil)
+		most := 0
+		for second := range 90 {
+			for i := range 100 { // each from a client of its own
+				r := httptest.NewRequest("GET", "/v1/stats", nil)
+				r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", second, i)
+				_ = v.check(r, fmt.Sprintf("a.b.%d.%d", second, i)) // most are too many
+			}
+			most = max(most, v.known.Len())
+			time.Sleep(reviewPause)
+			synctest.Wait()
 		}
-		if len(v.known) != maxReviewed {
-			t.Errorf("%d results", len(v.known))
+		if bound := tokenReviews.Total * int((validFor+reviewPause)/reviewPause); most == 0 || most > bound {
+			t.Errorf("%d results at a time, want at most %d", most, bound)
 		}
 		time.Sleep(validFor)
-		v.keep([32]byte{1}, reviewed{until: time.Now().Add(validFor)})
-		if len(v.known) != 1 {
-			t.Errorf("%d results, want the new one", len(v.known))
+		if err := v.check(httptest.NewRequest("GET", "/v1/stats", nil), "c.d.e"); err != nil || v.known.Len() != 1 {
+			t.Errorf("%v, %d results, want the new one", err, v.known.Len())
 		}
+		time.Sleep(reviewPause)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
@@ -44,6 +45,17 @@ func (s Seal) Clean(text string) string { return string(visible.Append(nil, text
 
 // Open does what Clean does and takes the seals off: the text is for a terminal.
 func (s Seal) Open(text string) string { return string(visible.Append(nil, text, passing{s, false})) }
+
+// Replace replaces the characters of a text that are not printable, for cells of tables: their
+// width counts.
+func Replace(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
 
 // passing are the sequences that carry a seal, which keep it or lose it.
 type passing struct {

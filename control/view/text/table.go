@@ -7,7 +7,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/control/visible"
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -60,7 +60,7 @@ func (t *table) Print(r *flow.Record) error {
 	line := &row{}
 	for i, c := range t.columns {
 		cell := c.value(r)
-		cell.text = visible.Replace(cell.text)
+		cell.text = terminal.Replace(cell.text)
 		if r.Service == "" && cell.color == "" {
 			cell.color = Dim // for no service
 		}

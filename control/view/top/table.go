@@ -7,8 +7,8 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
-	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
 // column is a column of a list. The first one and those that are flexible take the room that
@@ -124,7 +124,7 @@ func (m *Model) line(columns []column, widths []int, shown []bool, cells []cell)
 		if i > 0 {
 			b.WriteString(strings.Repeat(" ", gap))
 		}
-		text := shorten(visible.Replace(c.text), widths[i])
+		text := shorten(terminal.Replace(c.text), widths[i])
 		padding := strings.Repeat(" ", widths[i]-ansi.StringWidth(text))
 		text = m.paint(c.color, text)
 		if columns[i].right {

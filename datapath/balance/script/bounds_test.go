@@ -66,7 +66,7 @@ func bounded(t *testing.T, text string) (last string) {
 	for range 3 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		pick := picker.Pick(balance.NewFlow(packet, r, func() int64 { return 1 }))
+		pick := picker.Pick(balance.Flow{Packet: packet, Rand: r, Now: func() int64 { return 1 }})
 		picker.Observe(balance.Event{Kind: balance.Refused, Endpoint: set.Candidates[0].Endpoint})
 		runtime.ReadMemStats(&after)
 		if n := after.TotalAlloc - before.TotalAlloc; n > 256<<20 {

@@ -12,6 +12,7 @@ import (
 	"github.com/charmbracelet/x/vt"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
+	viewterminal "github.com/nfqproxy/nfqproxy/control/view/terminal"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
@@ -314,9 +315,9 @@ func (m *model) render() string {
 func (m *model) rule(width int) string {
 	title := "-- shell "
 	if m.lesson != nil && m.lesson.Shell != "" {
-		title = "-- " + visible.Replace(m.lesson.Shell) + " "
+		title = "-- " + viewterminal.Replace(m.lesson.Shell) + " "
 		if notice, _, _ := strings.Cut(learn.NoticeText(m.lesson.Notice), "\n"); notice != "" { // the lesson may have it below the screen
-			title += "-- " + ansi.Truncate(visible.Replace(notice), max(0, width-ansi.StringWidth(title)-6), "...") + " "
+			title += "-- " + ansi.Truncate(viewterminal.Replace(notice), max(0, width-ansi.StringWidth(title)-6), "...") + " "
 		}
 	}
 	title = ansi.Truncate(title, width, "")
