@@ -200,14 +200,4 @@ const (
 )
 
 // probeOwner checks whether the kernel supports tables that have an owner, and stay without one.
-func probeOwner() error {
-	c := new(Connection)
-	if err := c.open(); err != nil {
-		return err
-	}
-	k := kernel{conn: c, table: TableName + "-probe"}
-	t := &table{family: ipv4}
-	k.addTable(t, unix.NFT_TABLE_F_DORMANT|tableOwner|tablePersist)
-	k.delTable(t)
-	return errors.Join(k.run(), c.Close())
-}
+func probeOwner() error { return tryTable(tableOwner|tablePersist, chain{}, nil) }

@@ -68,10 +68,13 @@ func Probe() (native bool, err error) {
 	return false, nil
 }
 
-// tryChain loads a chain with a rule into a temporary table and removes everything, in one
+// tryChain loads a chain with a rule into a temporary table and removes everything; see tryTable.
+func tryChain(c chain, exprs []expr.Any) error { return tryTable(0, c, exprs) }
+
+// tryTable loads a temporary table with flags and a chain with a rule, and removes everything, in one
 // transaction. The table is dormant: the removal of a hook would lose all packets that wait in queues,
 // also those of a datapath that is to be replaced.
-func tryChain(c chain, exprs []expr.Any) error {
+func tryTable(flags uint32, c chain, exprs []expr.Any) error {
 	conn, err := OpenConnection(false)
 	if err != nil {
 		return err
@@ -83,7 +86,7 @@ func tryChain(c chain, exprs []expr.Any) error {
 	if len(exprs) > 0 {
 		c.rules = []rule{{clause{exprs: exprs}}}
 	}
-	k.addTable(t, unix.NFT_TABLE_F_DORMANT)
+	k.addTable(t, unix.NFT_TABLE_F_DORMANT|flags)
 	k.addChain(t, c)
 	k.addRules(t, c)
 	k.delTable(t)
