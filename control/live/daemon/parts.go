@@ -78,7 +78,7 @@ func (p *parts) Connect() (err error) {
 
 func (p *parts) Announce(t *decision.Table) { p.udp.Announce(t) }
 
-func (p *parts) Balance(t *decision.Table) { p.balance.follow(t, p.inForce.Load()) }
+func (p *parts) Balance(t, before *decision.Table) { p.balance.follow(t, before) }
 
 func (p *parts) Open(t *decision.Table) error {
 	p.config.Balancer, p.config.Alert = p.balance, p.alert

@@ -27,7 +27,6 @@ import (
 type proxy struct {
 	*process
 	parts      *parts
-	publisher  *publish.Publisher
 	supervisor *supervisor // nil: there is none
 	announce   sync.Once   // calls serving
 }
@@ -42,7 +41,7 @@ func newProxy(p *process, a algorithms.Algorithms) *proxy {
 	if f.set.Changed("seed") {
 		parts.config.Seed = &f.seed
 	}
-	return &proxy{process: p, parts: parts, publisher: publish.New(parts)}
+	return &proxy{process: p, parts: parts}
 }
 
 // How much garbage there may be for each 100 bytes in use: while the objects are read, of which most becomes garbage, and
@@ -141,11 +140,11 @@ func (p *proxy) checkKernel() (err error) {
 // begins.
 func (p *proxy) publish(t *decision.Table) {
 	var err error
-	first := p.inForce.Load() == nil
+	before := p.inForce.Load()
 	switch {
 	case !p.flags.observe:
-		err = p.publisher.Publish(t)
-	case first:
+		err = publish.Publish(p.parts, t, before)
+	case before == nil:
 		err = p.observeFlows(t)
 	default:
 		p.inForce.Store(t)
@@ -158,7 +157,7 @@ func (p *proxy) publish(t *decision.Table) {
 		<-p.ctx.Done()
 		return
 	}
-	if first {
+	if before == nil {
 		// Reading all objects took memory that is no longer needed.
 		p.group.Go(func() error {
 			setGCPercent(gcPercent)

@@ -14,14 +14,14 @@ import (
 )
 
 // Parts are the stages that a table passes through. Each method is named after the step that calls it; order has the
-// reason for its place. Publisher calls them from the goroutine of [Publisher.Publish], one after the other.
+// reason for its place. [Publish] calls them one after the other.
 type Parts interface {
 	FindPredecessor() error
 	AddressesChanged()
 	Accept(t *decision.Table)
 	Connect() error
 	Announce(t *decision.Table)
-	Balance(t *decision.Table)
+	Balance(t, before *decision.Table)
 	Open(t *decision.Table) error
 	Apply(t *decision.Table)
 	Reconcile(t *decision.Table)
@@ -67,7 +67,7 @@ var order = []step{
 	{"Announce", later, "the reconciler knows the next table before a worker decides by it: else a pass that runs now deletes a new flow as one that contradicts the table",
 		func(p Parts, t, _ *decision.Table) error { p.Announce(t); return nil }},
 	{"Balance", always, "connections are counted before a Service that needs the counts selects an endpoint by them",
-		func(p Parts, t, _ *decision.Table) error { p.Balance(t); return nil }},
+		func(p Parts, t, before *decision.Table) error { p.Balance(t, before); return nil }},
 	{"Open", first, "everything above is in place for the first packet",
 		func(p Parts, t, _ *decision.Table) error { return p.Open(t) }},
 	{"Apply", later, "everything above is in place for the first packet that is decided by the table",
@@ -80,33 +80,20 @@ var order = []step{
 		func(p Parts, t, before *decision.Table) error { p.Check(t, before); return nil }},
 }
 
-// Publisher puts one table after the other into force. It is for one goroutine.
-type Publisher struct {
-	parts Parts
-	table *decision.Table
-}
-
-// New makes a Publisher without a table.
-func New(parts Parts) *Publisher { return &Publisher{parts: parts} }
-
-// Table is the table in force; nil before the first.
-func (p *Publisher) Table() *decision.Table { return p.table }
-
-// Publish puts a table into force. Only the first one can fail, and then nothing serves: the error is the
-// part's, and the Publisher is of no more use.
-func (p *Publisher) Publish(t *decision.Table) error {
+// Publish puts a table into force after the one before it; nil: it is the first. Only the first one can fail, and then
+// nothing serves: the error is the part's, and the parts are of no more use. It is for one goroutine.
+func Publish(p Parts, t, before *decision.Table) error {
 	without := later
-	if p.table != nil {
+	if before != nil {
 		without = first
 	}
 	for _, s := range order {
 		if s.when == without {
 			continue
 		}
-		if err := s.do(p.parts, t, p.table); err != nil {
+		if err := s.do(p, t, before); err != nil {
 			return err
 		}
 	}
-	p.table = t
 	return nil
 }
