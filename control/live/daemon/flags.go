@@ -24,18 +24,14 @@ type Flags struct {
 	set *pflag.FlagSet
 
 	config        configFlags
+	engine        engine.Config // what flags set of it
 	master        string
-	firstQueue    uint16
-	queues        uint16
 	observe       bool
 	accounting    bool
 	scope         string
 	decide        string
 	algorithms    algorithms.Flags
-	secondChance  bool
 	hostMasq      string
-	busyPoll      time.Duration
-	queueTimeout  time.Duration
 	seed          uint64
 	flowLog       string
 	flowLogSteps  bool
@@ -43,10 +39,7 @@ type Flags struct {
 	podNames      bool
 	allNodes      bool
 	waitForNode   bool
-	keepRules     bool
 	ownTables     bool
-	batchDelay    time.Duration
-	whenServed    string
 	takeover      bool
 	stateDir      string
 	writeConfigTo string
@@ -92,12 +85,12 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.decide, "decide", decideQueue, `where new flows are decided: "queue", by this daemon, or "kernel": the kernel's copy of the service table decides all flows it can, for the least latency; their records have no random draw. The annotation nfqproxy.io/decide of a Service ("queue", "kernel", or "queue/N": one flow in N is queued) has precedence`)
 	f.algorithms.Add(flags, "The annotation nfqproxy.io/balance of a Service has precedence (default: random)")
 	f.algorithms.AddShadow(flags)
-	flags.BoolVar(&f.secondChance, "second-chance", false, "send a new TCP connection that its endpoint refuses, or does not answer before the client sends its SYN again, to another endpoint; kube-proxy does not do this")
+	flags.BoolVar(&f.engine.SecondChance, "second-chance", false, "send a new TCP connection that its endpoint refuses, or does not answer before the client sends its SYN again, to another endpoint; kube-proxy does not do this")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection: the same flows in the same order get the same endpoints (default: random)")
 	usage.Group(flags, "Decisions")
 	flags.BoolVar(&f.takeover, "takeover", false, "remove kube-proxy's rules (chains KUBE-*, tables kube-proxy) after nfqproxy's own are in place")
-	flags.StringVar(&f.whenServed, "when-served", string(engine.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap; then it exits`)
-	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", true, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows")
+	flags.StringVar((*string)(&f.engine.WhenServed), "when-served", string(engine.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap; then it exits`)
+	flags.BoolVar(&f.engine.KeepRules, "keep-rules-on-exit", true, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows")
 	flags.BoolVar(&f.ownTables, "own-tables", true, "own the kernel tables while this daemon runs: other programs cannot change or flush them (since Linux 6.9)")
 	flags.BoolVar(&f.waitForNode, "wait-for-node", true, "wait at the start for the addresses of this node in its Node object, at most 30s, and for its pod CIDRs where --detect-local-mode needs them, at most 5m")
 	flags.BoolVar(&f.confine, "confine", true, "drop the capabilities, system calls and write access that are not needed after the start")
@@ -110,24 +103,30 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.config.addServing(flags)
 	f.flowAPI.addMetrics(flags)
 	usage.Group(flags, "Health, metrics and messages")
-	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and the same number for other packets; packets are spread over them by CPU")
-	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
-	flags.DurationVar(&f.queueTimeout, "queue-timeout", engine.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
-	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
-	flags.DurationVar(&f.batchDelay, "debug-batch-delay", 0, "how long the first queue's worker sleeps before each batch of up to 32 packets: to measure an overload")
+	flags.Uint16Var(&f.engine.Queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and the same number for other packets; packets are spread over them by CPU")
+	flags.Uint16Var(&f.engine.FirstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
+	flags.DurationVar(&f.engine.QueueTimeout, "queue-timeout", engine.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
+	flags.DurationVar(&f.engine.BusyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
+	flags.DurationVar(&f.engine.BatchDelay, "debug-batch-delay", 0, "how long the first queue's worker sleeps before each batch of up to 32 packets: to measure an overload")
 	usage.Group(flags, "Netfilter queues")
 	for _, name := range []string{"debug-batch-delay", "ready-fd", "masquerade-hairpin"} { // the last is useful in labs only
 		_ = flags.MarkHidden(name)
 	}
 }
 
-// complete gives flags that were not given the values that depend on others.
+// complete gives flags that were not given the values that depend on others, and the engine what more than one flag sets.
 func (f *Flags) complete() {
 	if f.observe && !f.set.Changed("accounting") {
 		f.accounting = false
 	}
 	if !f.set.Changed("state-dir") {
 		f.stateDir = defaultStateDir()
+	}
+	// Flows to no service are not queued.
+	f.engine.OnlyServices = f.scope == scopeServices || f.decide == decideKernel
+	f.engine.OtherQueues = !f.set.Changed("queue-num")
+	if f.set.Changed("seed") {
+		f.engine.Seed = &f.seed
 	}
 }
 
@@ -176,7 +175,7 @@ func (f *Flags) Run(ctx context.Context, version string, stdout, stderr io.Write
 	if cfg.Node.NoHairpinMasquerade {
 		log.Warn("--masquerade-hairpin=false is for teaching: an endpoint that connects to itself through its service gets no reply")
 	}
-	leaveProcessors(int(f.queues))
+	leaveProcessors(int(f.engine.Queues))
 	return p.serve(ctx)
 }
 
@@ -192,9 +191,6 @@ func leaveProcessors(queues int) {
 // minQueueTimeout is long enough for a busy machine to run a process.
 const minQueueTimeout = 100 * time.Millisecond
 
-// onlyServices: flows to no service are not queued.
-func (f *Flags) onlyServices() bool { return f.scope == scopeServices || f.decide == decideKernel }
-
 // check validates flags that no configuration file has.
 func (f *Flags) check() error {
 	if f.observe {
@@ -202,32 +198,33 @@ func (f *Flags) check() error {
 			return err
 		}
 	}
-	all := int(f.queues)
-	if !f.onlyServices() {
+	e := &f.engine
+	all := int(e.Queues)
+	if !e.OnlyServices {
 		all *= 2
 	}
-	if f.queues == 0 || int(f.firstQueue)+all > maxQueue+1 {
-		return fmt.Errorf("--queues %d from --queue-num %d: these are %d queues, for packets to services and for others; want at least one, and none above %d", f.queues, f.firstQueue, all, maxQueue)
+	if e.Queues == 0 || int(e.FirstQueue)+all > maxQueue+1 {
+		return fmt.Errorf("--queues %d from --queue-num %d: these are %d queues, for packets to services and for others; want at least one, and none above %d", e.Queues, e.FirstQueue, all, maxQueue)
 	}
-	for _, e := range []struct{ flag, value, one, other string }{
+	for _, w := range []struct{ flag, value, one, other string }{
 		{"scope", f.scope, scopeAll, scopeServices},
 		{"decide", f.decide, decideQueue, decideKernel},
 		{"host-masquerade", f.hostMasq, hostMasqueradeAuto, hostMasqueradeOff},
 	} {
-		if e.value != e.one && e.value != e.other {
-			return fmt.Errorf("--%s %q: want %q or %q", e.flag, e.value, e.one, e.other)
+		if w.value != w.one && w.value != w.other {
+			return fmt.Errorf("--%s %q: want %q or %q", w.flag, w.value, w.one, w.other)
 		}
 	}
-	if f.busyPoll < 0 || f.busyPoll > time.Millisecond {
-		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)
+	if e.BusyPoll < 0 || e.BusyPoll > time.Millisecond {
+		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", e.BusyPoll)
 	}
-	if f.queueTimeout < minQueueTimeout {
-		return fmt.Errorf("--queue-timeout %s: want at least %s", f.queueTimeout, minQueueTimeout)
+	if e.QueueTimeout < minQueueTimeout {
+		return fmt.Errorf("--queue-timeout %s: want at least %s", e.QueueTimeout, minQueueTimeout)
 	}
-	switch engine.WhenServed(f.whenServed) {
+	switch e.WhenServed {
 	case engine.FailWhenServed, engine.WaitWhenServed, engine.ReplaceWhenServed:
 	default:
-		return fmt.Errorf("--when-served %q: want %q, %q or %q", f.whenServed, engine.FailWhenServed, engine.WaitWhenServed, engine.ReplaceWhenServed)
+		return fmt.Errorf("--when-served %q: want %q, %q or %q", e.WhenServed, engine.FailWhenServed, engine.WaitWhenServed, engine.ReplaceWhenServed)
 	}
 	if f.flowLogSteps && f.flowLog == "" {
 		return errors.New("--flow-log-steps requires --flow-log")

@@ -32,15 +32,8 @@ type proxy struct {
 }
 
 func newProxy(p *process, a algorithms.Algorithms) *proxy {
-	f := p.flags
-	parts := &parts{process: p, balance: newBalancer(p, a)}
-	parts.config = engine.Config{
-		FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: !f.set.Changed("queue-num"), OnlyServices: f.onlyServices(), BusyPoll: f.busyPoll, BatchDelay: f.batchDelay,
-		SecondChance: f.secondChance, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: engine.WhenServed(f.whenServed), Log: p.log,
-	}
-	if f.set.Changed("seed") {
-		parts.config.Seed = &f.seed
-	}
+	parts := &parts{process: p, balance: newBalancer(p, a), config: p.flags.engine}
+	parts.config.Log = p.log
 	return &proxy{process: p, parts: parts}
 }
 
