@@ -16,51 +16,59 @@ import (
 // configFlags are the flags for settings that kube-proxy's configuration file has, too. Flags override the file. Its other
 // fields have no flags.
 type configFlags struct {
-	set        *pflag.FlagSet
-	file       string
-	node       proxyconfig.NodeFlags
-	name       string
-	kubeconfig string
-	healthz    string
-	metrics    string
-	profiling  bool
-	verbosity  int
-	logFormat  string
+	set  *pflag.FlagSet
+	file string
+	node proxyconfig.NodeFlags
+	// cfg is the configuration whose fields the flags in direct set.
+	cfg proxyconfig.Config
 }
 
+// direct are flags that are a field of the configuration each.
+var direct = []string{"hostname-override", "kubeconfig", "healthz-bind-address", "metrics-bind-address", "profiling", "v", "logging-format"}
+
 func (f *configFlags) addSource(flags *pflag.FlagSet) {
-	f.set = flags
+	f.set, f.cfg = flags, proxyconfig.Default()
 	flags.StringVar(&f.file, "config", "", "kube-proxy's configuration file (KubeProxyConfiguration, kubeproxy.config.k8s.io/v1alpha1), also for connection tracking limits, sync periods and the API client; flags override it")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server (default: in-cluster configuration)")
+	flags.StringVar(&f.cfg.Kubeconfig, "kubeconfig", f.cfg.Kubeconfig, "kubeconfig file for the API server (default: in-cluster configuration)")
 }
 
 func (f *configFlags) addNode(flags *pflag.FlagSet) {
-	flags.StringVar(&f.name, "hostname-override", "", "name of this node (default: the host name)")
+	flags.StringVar(&f.cfg.Node.Name, "hostname-override", f.cfg.Node.Name, "name of this node (default: the host name)")
 	f.node.Add(flags)
 }
 
 func (f *configFlags) addServing(flags *pflag.FlagSet) {
-	d := proxyconfig.Default()
-	flags.StringVar(&f.healthz, "healthz-bind-address", d.HealthzBindAddress, "address and port of /healthz, /livez and /readyz; empty: not served")
-	flags.StringVar(&f.metrics, "metrics-bind-address", d.MetricsBindAddress, "address and port of /metrics; empty: not served")
-	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof at the address of the metrics")
-	flags.IntVarP(&f.verbosity, "v", "v", 0, "verbosity; from 2: log each new service table; from 4: log client-go")
+	c := &f.cfg
+	flags.StringVar(&c.HealthzBindAddress, "healthz-bind-address", c.HealthzBindAddress, "address and port of /healthz, /livez and /readyz; empty: not served")
+	flags.StringVar(&c.MetricsBindAddress, "metrics-bind-address", c.MetricsBindAddress, "address and port of /metrics; empty: not served")
+	flags.BoolVar(&c.EnableProfiling, "profiling", c.EnableProfiling, "serve /debug/pprof at the address of the metrics")
+	flags.IntVarP(&c.Verbosity, "v", "v", c.Verbosity, "verbosity; from 2: log each new service table; from 4: log client-go")
 	flags.Lookup("v").NoOptDefVal = "2"
-	flags.StringVar(&f.logFormat, "logging-format", d.LogFormat, "text or json")
+	flags.StringVar(&c.LogFormat, "logging-format", c.LogFormat, "text or json")
 }
 
 // load reads the file, if there is one, and applies the flags.
 func (f *configFlags) load() (cfg proxyconfig.Config, warnings []string, err error) {
-	cfg = proxyconfig.Default()
 	if f.file != "" {
-		if cfg, warnings, err = proxyconfig.Load(f.file); err != nil {
+		given := make(map[string]string)
+		for _, name := range direct {
+			if f.set.Changed(name) {
+				given[name] = f.set.Lookup(name).Value.String()
+			}
+		}
+		if f.cfg, warnings, err = proxyconfig.Load(f.file); err != nil {
 			return cfg, nil, fmt.Errorf("--config: %w", err)
 		}
+		for name, value := range given {
+			if err := f.set.Set(name, value); err != nil {
+				return cfg, nil, err
+			}
+		}
 	}
+	cfg = f.cfg
 	if err := f.node.Apply(&cfg.Node); err != nil {
 		return cfg, nil, err
 	}
-	f.overlay(&cfg)
 	if err := check(&cfg); err != nil {
 		return cfg, nil, err
 	}
@@ -72,23 +80,6 @@ func (f *configFlags) load() (cfg proxyconfig.Config, warnings []string, err err
 	// As the kubelet and kube-proxy make a host's name the Node's.
 	cfg.Node.Name = strings.ToLower(strings.TrimSpace(cfg.Node.Name))
 	return cfg, warnings, nil
-}
-
-// overlay sets what flags were given for.
-func (f *configFlags) overlay(cfg *proxyconfig.Config) {
-	for name, set := range map[string]func(){
-		"hostname-override":    func() { cfg.Node.Name = f.name },
-		"kubeconfig":           func() { cfg.Kubeconfig = f.kubeconfig },
-		"healthz-bind-address": func() { cfg.HealthzBindAddress = f.healthz },
-		"metrics-bind-address": func() { cfg.MetricsBindAddress = f.metrics },
-		"profiling":            func() { cfg.EnableProfiling = f.profiling },
-		"v":                    func() { cfg.Verbosity = f.verbosity },
-		"logging-format":       func() { cfg.LogFormat = f.logFormat },
-	} {
-		if f.set.Changed(name) {
-			set()
-		}
-	}
 }
 
 // check validates values that flags may have set.
