@@ -214,4 +214,3 @@ func (fakeDaemon) Describe(*observe.Daemon) {}
 func (fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
 	return engine.RuleCheck{}, nil
 }
-func (fakeDaemon) Observed() string { return "" }

@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
 	"github.com/nfqproxy/nfqproxy/control/live/metrics"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
@@ -36,11 +37,11 @@ func (f *Flags) wantsLives() bool { return f.flowAPI.addresses != "" }
 type recording struct {
 	*journal.Journal
 	*process
-	config *engine.Config // gets the journal as its sink
-	beside *shadow.Shadows
-	node   *localnode.Node
-	log    *journal.Log // nil: there is none
-	logTo  io.Writer    // nil: there is none
+	config  *engine.Config // gets the journal as its sink
+	shadows *shadow.Shadows
+	node    *localnode.Node
+	log     *journal.Log // nil: there is none
+	logTo   io.Writer    // nil: there is none
 	// open is what close closes: the file of the flow log, and what has the kernel note when packets arrive.
 	open []io.Closer
 	ctx  context.Context
@@ -54,7 +55,7 @@ func openRecording(p *parts) (*recording, error) {
 	if !f.wantsFlows() {
 		return nil, nil
 	}
-	v := &recording{process: p.process, config: &p.config, beside: p.balance.shadows}
+	v := &recording{process: p.process, config: &p.config, shadows: p.balance.shadows}
 	switch f.flowLog {
 	case "":
 	case "-":
@@ -78,14 +79,6 @@ func (v *recording) Lost() uint64 {
 	return n
 }
 
-// logError is why the flow log gets no more records.
-func (v *recording) logError() error {
-	if v.log == nil {
-		return nil
-	}
-	return v.log.Err()
-}
-
 // start starts to record flows and to serve them. close has to follow.
 func (v *recording) start(controller *servicetable.Controller) error {
 	owners, f := controller.Owners(), v.flags
@@ -93,7 +86,10 @@ func (v *recording) start(controller *servicetable.Controller) error {
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: v.cfg.Node.Name, Version: v.version, Journal: v.Journal, Owners: owners,
-		Table: v.inForce.Load, Stats: v.stats, HostRules: v.hostRulesInForce, Daemon: inspected{v.process}, Algorithms: v.cfg.Node.Algorithms, FlowLog: v.logError,
+		Table: v.inForce.Load, Stats: v.stats, HostRules: v.hostRulesInForce, Daemon: v, Algorithms: v.cfg.Node.Algorithms, Shadows: v.shadows,
+	}
+	if !f.observe {
+		c.Switch = controller.Balance
 	}
 	if f.flowAPI.holds {
 		holder := hold.New(hold.Config{Node: v.cfg.Node.Name, Names: owners.Owner, Log: v.process.log})
@@ -109,7 +105,7 @@ func (v *recording) start(controller *servicetable.Controller) error {
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
 	v.startLog(owners)
-	return v.serve(controller)
+	return v.serve()
 }
 
 // hostRulesInForce are the node's own masquerade rules; nil: they do not count.
@@ -118,6 +114,34 @@ func (v *recording) hostRulesInForce() explain.HostRules {
 		return nil
 	}
 	return v.hostRules
+}
+
+// Describe implements [localnode.Daemon].
+func (v *recording) Describe(d *observe.Daemon) {
+	d.Observed, d.Confinement = v.observed(), v.confinement
+	if source := v.apiServer.Load(); source != nil {
+		d.Source.Saved = source.Saved()
+	}
+	d.Source.WaitingFor, d.Source.Late = v.health.Pending()
+	d.Rules.Fault, d.HostFirewall.Fault = v.faults()
+	d.HostNAT.Applied = v.flags.hostMasq == hostMasqueradeAuto
+	if v.running.Load() != nil { // which sets the rules
+		d.HostNAT.Unknown = v.hostRules.Unknown()
+	}
+	if v.log != nil {
+		if err := v.log.Err(); err != nil {
+			d.FlowLog = err.Error()
+		}
+	}
+}
+
+// CheckRules implements [localnode.Daemon].
+func (v *recording) CheckRules(ctx context.Context) (engine.RuleCheck, error) {
+	e := v.running.Load()
+	if e == nil {
+		return engine.RuleCheck{}, errors.New("the datapath has not started")
+	}
+	return e.CheckRules(ctx)
 }
 
 func (v *recording) startLog(owners *servicetable.Owners) {
@@ -130,7 +154,7 @@ func (v *recording) startLog(owners *servicetable.Owners) {
 }
 
 // serve serves the flow API at its addresses, if it has any.
-func (v *recording) serve(controller *servicetable.Controller) error {
+func (v *recording) serve() error {
 	f := &v.flags.flowAPI
 	addresses := f.list()
 	if len(addresses) == 0 {
@@ -144,7 +168,7 @@ func (v *recording) serve(controller *servicetable.Controller) error {
 		}
 	}
 	if !v.flags.observe {
-		c.Balancing = &localnode.Balancing{Registry: v.cfg.Node.Algorithms, Table: v.inForce.Load, Switch: controller.Balance, Beside: v.beside}
+		c.Balancing = v.node
 	}
 	if f.account != "" {
 		account, err := apiserver.ParseAccount(f.account)

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -118,35 +117,6 @@ func (p *process) stats() *engine.Stats {
 	s.FilterRepaired = p.filter.Repaired()
 	return &s
 }
-
-// inspected is the daemon for its status.
-type inspected struct{ *process }
-
-// Describe implements [localnode.Daemon].
-func (p inspected) Describe(d *observe.Daemon) {
-	d.Observed, d.Confinement = p.observed(), p.confinement
-	if source := p.apiServer.Load(); source != nil {
-		d.Source.Saved = source.Saved()
-	}
-	d.Source.WaitingFor, d.Source.Late = p.health.Pending()
-	d.Rules.Fault, d.HostFirewall.Fault = p.faults()
-	d.HostNAT.Applied = p.flags.hostMasq == hostMasqueradeAuto
-	if p.running.Load() != nil { // which sets the rules
-		d.HostNAT.Unknown = p.hostRules.Unknown()
-	}
-}
-
-// CheckRules implements [localnode.Daemon].
-func (p inspected) CheckRules(ctx context.Context) (engine.RuleCheck, error) {
-	e := p.running.Load()
-	if e == nil {
-		return engine.RuleCheck{}, errors.New("the datapath has not started")
-	}
-	return e.CheckRules(ctx)
-}
-
-// Observed implements [localnode.Daemon].
-func (p inspected) Observed() string { return p.observed() }
 
 // faults are the damage of the kernel rules and of the rules in the host's firewall that could not be repaired; empty: none
 // is known.

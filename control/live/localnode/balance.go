@@ -12,25 +12,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Balancing is the [observe.Balancing] of this node.
-type Balancing struct {
-	Registry *balance.Registry
-	// Table is the service table in force; nil: none yet.
-	Table func() *decision.Table
-	// Switch sets a Service's algorithm; see [control.Controller.Balance].
-	Switch func(ctx context.Context, name decision.ServiceName, algorithm *string) error
-	// Beside are the algorithms that decide beside; nil: none do.
-	Beside *shadow.Shadows
-}
-
 // Shadows implements [observe.Balancing].
-func (b *Balancing) Shadows(_ context.Context, service string) (*observe.Shadows, error) {
+func (n *Node) Shadows(_ context.Context, service string) (*observe.Shadows, error) {
 	r := &observe.Shadows{Algorithms: []string{}, Services: []observe.ServiceShadows{}}
-	if b.Beside == nil {
+	shadows := n.config.Shadows
+	if shadows == nil {
 		return r, nil
 	}
-	r.Algorithms = b.Beside.Algorithms()
-	for _, s := range b.Beside.Report() {
+	r.Algorithms = shadows.Algorithms()
+	for _, s := range shadows.Report() {
 		if service != "" && s.Service.Service().String() != service {
 			continue
 		}
@@ -56,12 +46,12 @@ func loadOf(endpoints []shadow.Load) observe.ShadowLoad {
 }
 
 // Algorithms implements [observe.Balancing].
-func (b *Balancing) Algorithms(context.Context) (*observe.Algorithms, error) {
-	t := b.Table()
+func (n *Node) Algorithms(context.Context) (*observe.Algorithms, error) {
+	t := n.config.Table()
 	if t == nil {
 		return nil, notReady()
 	}
-	return AlgorithmsOf(b.Registry, t), nil
+	return AlgorithmsOf(n.config.Algorithms, t), nil
 }
 
 // AlgorithmsOf describes the algorithms of a registry and the Services of a table.
@@ -81,25 +71,25 @@ func AlgorithmsOf(r *balance.Registry, t *decision.Table) *observe.Algorithms {
 }
 
 // Balance implements [observe.Balancing].
-func (b *Balancing) Balance(ctx context.Context, c observe.BalanceChange) error {
+func (n *Node) Balance(ctx context.Context, c observe.BalanceChange) error {
 	service, err := c.Name()
 	if err != nil {
 		return err
 	}
 	var algorithm *string
 	if c.Algorithm != "" {
-		if algorithm, err = Canonical(b.Registry, c.Algorithm); err != nil {
+		if algorithm, err = Canonical(n.config.Algorithms, c.Algorithm); err != nil {
 			return err
 		}
 	}
-	t := b.Table()
+	t := n.config.Table()
 	if t == nil {
 		return notReady()
 	}
 	if len(t.Service(service)) == 0 {
 		return &observe.Error{Status: http.StatusNotFound, Field: "service", Message: "there is no service " + c.Service + " with a cluster IP"}
 	}
-	return b.Switch(ctx, service, algorithm)
+	return n.config.Switch(ctx, service, algorithm)
 }
 
 // Canonical reads an algorithm's name as [balance.Registry.Canonical] does. The error is an [*observe.Error].

@@ -27,7 +27,7 @@ func TestBalancing(t *testing.T) {
 	}
 	var changes []change
 	failure := errors.New("the controller is closed")
-	b := &Balancing{Registry: balance.NewRegistry(), Table: func() *decision.Table { return table }, Switch: func(_ context.Context, name decision.ServiceName, algorithm *string) error {
+	b := New(Config{Algorithms: balance.NewRegistry(), Table: func() *decision.Table { return table }, Switch: func(_ context.Context, name decision.ServiceName, algorithm *string) error {
 		c := change{name, "default"}
 		if algorithm != nil {
 			c.Algorithm = *algorithm
@@ -37,7 +37,7 @@ func TestBalancing(t *testing.T) {
 			return failure
 		}
 		return nil
-	}}
+	}})
 
 	a, err := b.Algorithms(t.Context())
 	if err != nil {

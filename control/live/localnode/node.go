@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
@@ -44,12 +45,14 @@ type Config struct {
 	HostRules func() explain.HostRules
 	// Daemon is required for [Node.Status].
 	Daemon Daemon
-	// FlowLog returns why the flow log gets no more records.
-	FlowLog func() error
 	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
-	// Algorithms are the algorithms of the node's [Balancing]; nil: it has none.
+	// Algorithms are those that Services can have; nil: none.
 	Algorithms *balance.Registry
+	// Switch sets a Service's algorithm, as [servicetable.Controller.Balance] does; nil: the node is no [observe.Balancing].
+	Switch func(ctx context.Context, name decision.ServiceName, algorithm *string) error
+	// Shadows are the algorithms that decide without effect; nil: none do.
+	Shadows *shadow.Shadows
 	// Records is the rate limit for all readers together, in records per second; a fifth of it
 	// while the journal is busy; 0: [observe.NodeRecords]. Beyond it each reader gets a sample of flows, and a
 	// report of the missed records.
@@ -69,6 +72,7 @@ type Node struct {
 
 var (
 	_ observe.Observer        = (*Node)(nil)
+	_ observe.Balancing       = (*Node)(nil)
 	_ observe.ServiceStreamer = (*Node)(nil)
 )
 
@@ -216,7 +220,7 @@ func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 
 // Topology returns the nodes and pods named by the objects and endpoints.
 func (n *Node) Topology(context.Context) (*observe.Topology, error) {
-	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil, CanBalance: n.config.Algorithms != nil && (n.config.Daemon == nil || n.config.Daemon.Observed() == "")}
+	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil, CanBalance: n.config.Switch != nil}
 	nodes := map[string][]netip.Addr{n.config.Name: nil}
 	pods := make(map[string]observe.TopologyPod)
 	if table := n.config.Table(); table != nil {

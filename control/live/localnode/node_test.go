@@ -51,7 +51,6 @@ type bench struct {
 	table   *decision.Table
 	stats   *engine.Stats
 	daemon  fakeDaemon
-	flowLog error
 }
 
 func newBench(t *testing.T, records int) *bench {
@@ -69,7 +68,7 @@ func newBench(t *testing.T, records int) *bench {
 	b.table = decision.NewTable(5, time.Now(), decision.Node{Name: "node-a", Addresses: []netip.Addr{netip.MustParseAddr("172.20.0.2")}}, []*decision.ServicePort{b.port})
 	b.Node = New(Config{
 		Name: "node-a", Version: "v1", Journal: b.journal, Owners: owners{}, Records: records,
-		Table: func() *decision.Table { return b.table }, Stats: func() *engine.Stats { return b.stats }, Daemon: &b.daemon, FlowLog: func() error { return b.flowLog },
+		Table: func() *decision.Table { return b.table }, Stats: func() *engine.Stats { return b.stats }, Daemon: &b.daemon,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -16,13 +16,11 @@ import (
 
 // Daemon is the program that the node belongs to. It is safe for concurrent use.
 type Daemon interface {
-	// Describe fills in Observed, Source, Confinement, the faults of Rules and HostFirewall, and HostNAT without
-	// its counters.
+	// Describe fills in Observed, Source, Confinement, FlowLog, the faults of Rules and HostFirewall, and HostNAT
+	// without its counters.
 	Describe(*observe.Daemon)
 	// CheckRules is [engine.Engine.CheckRules].
 	CheckRules(context.Context) (engine.RuleCheck, error)
-	// Observed is the service proxy of the node that the daemon only observes; empty: the daemon decides.
-	Observed() string
 }
 
 // checkTimeout is how long the kernel rules may take to be compared: longer than a large table needs.
@@ -38,11 +36,6 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 		DecidedBy: make(map[string]string), Queues: []observe.Queue{}, Connections: connections(),
 	}
 	n.config.Daemon.Describe(&d)
-	if n.config.FlowLog != nil {
-		if err := n.config.FlowLog(); err != nil {
-			d.FlowLog = err.Error()
-		}
-	}
 	if d.Confinement.Capabilities == nil {
 		d.Confinement.Capabilities = []observe.Capability{}
 	}

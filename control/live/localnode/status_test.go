@@ -26,17 +26,16 @@ type fakeDaemon struct {
 	rules, firewall string // faults
 	hostNAT         observe.HostNAT
 	confinement     observe.Confinement
-	observed        string
+	flowLog         string
 }
 
 func (d *fakeDaemon) Describe(to *observe.Daemon) {
-	to.Source, to.HostNAT, to.Observed, to.Confinement = d.source, d.hostNAT, d.observed, d.confinement
+	to.Source, to.HostNAT, to.FlowLog, to.Confinement = d.source, d.hostNAT, d.flowLog, d.confinement
 	to.Rules.Fault, to.HostFirewall.Fault = d.rules, d.firewall
 }
 func (d *fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
 	return d.check, d.checkErr
 }
-func (d *fakeDaemon) Observed() string { return d.observed }
 
 // healthy makes the daemon of a bench one that serves.
 func (b *bench) healthy() {
@@ -121,7 +120,7 @@ func TestProblems(t *testing.T) {
 			observe.Problem{Code: observe.ProblemKernelDecides, Text: "new IPv6 flows are not queued: the kernel's copy of the service table decides them"}},
 		"firewall": {func(b *bench) { b.daemon.firewall = "ip filter: busy" },
 			observe.Problem{Code: observe.ProblemHostFirewall, Text: "rules are missing in the host's firewall, which may drop flows to services: ip filter: busy"}},
-		"flow log": {func(b *bench) { b.flowLog = errors.New("write flows.jsonl: no space left on device") },
+		"flow log": {func(b *bench) { b.daemon.flowLog = "write flows.jsonl: no space left on device" },
 			observe.Problem{Code: observe.ProblemFlowLog, Text: "the flow log gets no more records, and they are lost: write flows.jsonl: no space left on device; make room, and restart the daemon"}},
 	} {
 		t.Run(name, func(t *testing.T) {
