@@ -11,40 +11,31 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
 func (w *hold) act(a observe.Act) error {
 	w.acting.Lock()
 	defer w.acting.Unlock()
 	w.holder.mu.Lock()
-	s, err := &snapshot{w.flow, w.drawn, w.record}, w.check()
+	// While acting is held, only the end of the hold changes these.
+	f, drawn, record, err := w.flow, w.drawn, w.record, w.check()
 	w.holder.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	r := s.record() // without the lock: the workers must not wait while the chains are walked
+	r := record() // without the lock: the workers must not wait while the chains are walked
 	if a.Action == observe.ActChoose {
-		return w.choose(a.Endpoint, s, r)
+		return w.choose(a.Endpoint, f, &drawn, r)
 	}
-	leaving, err := w.move(a.Action, len(r.Steps))
-	if err == nil && leaving != nil {
-		leaving.release()
+	release, err := w.move(a.Action, len(r.Steps))
+	if release != nil {
+		release()
 	}
 	return err
 }
 
-// snapshot is the state at the start of an action. While acting is held, only the end of the hold
-// changes it.
-type snapshot struct {
-	flow   flow.Flow
-	drawn  decision.Decision
-	record func() *flow.Record
-}
-
-// move takes a step forward or back, or starts the release of the flow, which the caller carries
-// out. It locks holder.mu.
-func (w *hold) move(action string, steps int) (*departure, error) {
+// move takes a step forward or back, or returns the function that releases the flow: see leave. It locks holder.mu.
+func (w *hold) move(action string, steps int) (release func(), err error) {
 	w.holder.mu.Lock()
 	defer w.holder.mu.Unlock()
 	if err := w.check(); err != nil { // it has expired meanwhile
@@ -74,46 +65,46 @@ func (w *hold) move(action string, steps int) (*departure, error) {
 	return nil, nil
 }
 
-// choose selects an endpoint other than that of r, the present record. It takes back the steps that
+// choose selects an endpoint other than that of f, whose record is r. It takes back the steps that
 // change. It locks holder.mu.
-func (w *hold) choose(endpoint string, s *snapshot, r *flow.Record) error {
-	if s.drawn.Verdict != decision.DNAT {
+func (w *hold) choose(endpoint string, f flow.Flow, drawn *decision.Decision, r *flow.Record) error {
+	if drawn.Verdict != decision.DNAT {
 		return w.conflict(fmt.Sprintf("has a flow without an endpoint (%s, %s): release or drop it", r.Verdict, r.Reason))
 	}
-	d, ok := s.chosen(endpoint)
+	d, ok := chosen(&f, drawn, endpoint)
 	if !ok {
 		return &observe.Error{Status: http.StatusBadRequest, Field: "endpoint", Message: fmt.Sprintf("endpoint %q: want one of %s", endpoint, candidates(r))}
 	}
-	if d.Index == s.flow.Decision.Index {
+	if d.Index == f.Decision.Index {
 		return nil
 	}
-	s.flow.Decision = d
-	record := w.holder.recordOf(s.flow)
+	f.Decision = d
+	record := w.holder.recordOf(f)
 	same := commonSteps(r.Steps, record().Steps)
 	w.holder.mu.Lock()
 	defer w.holder.mu.Unlock()
 	if err := w.check(); err != nil {
 		return err
 	}
-	w.flow, w.record, w.step = s.flow, record, min(w.step, same)
+	w.flow, w.record, w.step = f, record, min(w.step, same)
 	w.change()
 	return nil
 }
 
-// chosen is the decision for the endpoint.
-func (s *snapshot) chosen(endpoint string) (decision.Decision, bool) {
+// chosen is the decision for the endpoint, instead of the one that was drawn.
+func chosen(f *flow.Flow, drawn *decision.Decision, endpoint string) (decision.Decision, bool) {
 	to, err := netip.ParseAddrPort(endpoint)
 	if err != nil {
 		return decision.Decision{}, false
 	}
-	i := slices.IndexFunc(s.drawn.ServicePort.Endpoints, func(e decision.Endpoint) bool { return e.AddrPort == to })
+	i := slices.IndexFunc(drawn.ServicePort.Endpoints, func(e decision.Endpoint) bool { return e.AddrPort == to })
 	switch {
 	case i < 0:
 		return decision.Decision{}, false
-	case uint32(i) == s.drawn.Index:
-		return s.drawn, true
+	case uint32(i) == drawn.Index:
+		return *drawn, true
 	}
-	return decision.Choose(s.flow.Table, &s.flow.Packet, &s.drawn, uint32(i))
+	return decision.Choose(f.Table, &f.Packet, drawn, uint32(i))
 }
 
 func candidates(r *flow.Record) string {
@@ -139,13 +130,13 @@ func commonSteps(a, b []flow.Step) (n int) {
 // giveUp ends the hold without an action: its flow is released to the selected endpoint. It has no
 // effect in states other than the given ones. It locks holder.mu.
 func (w *hold) giveUp(outcome string, in ...observe.HoldState) {
-	if leaving := w.abandon(outcome, in); leaving != nil {
-		leaving.release()
+	if release := w.abandon(outcome, in); release != nil {
+		release()
 	}
 }
 
 // abandon is the part of giveUp for which holder.mu is held.
-func (w *hold) abandon(outcome string, in []observe.HoldState) *departure {
+func (w *hold) abandon(outcome string, in []observe.HoldState) (release func()) {
 	w.holder.mu.Lock()
 	defer w.holder.mu.Unlock()
 	switch {
@@ -163,49 +154,37 @@ func (w *hold) abandon(outcome string, in []observe.HoldState) *departure {
 	return nil
 }
 
-// departure is a flow to release.
-type departure struct {
-	*hold
-	held     engine.HeldFlow
-	record   func() *flow.Record
-	decision decision.Decision
-	outcome  flow.Hold
-}
-
-// leave starts the release of the flow with a decision: the caller carries it out after unlocking
-// holder.mu, which is held.
-func (w *hold) leave(d decision.Decision, outcome string) *departure {
+// leave starts the release of the flow with a decision. The caller calls release, which locks holder.mu, after unlocking
+// it: it releases the flow and ends the hold. After a panic the hold still ends, without a record.
+func (w *hold) leave(d decision.Decision, action string) (release func()) {
 	w.leaving = true
-	return &departure{w, w.held, w.record, d, flow.Hold{ID: w.id, Seconds: time.Since(w.flow.Time).Seconds(), Action: outcome}}
-}
-
-// release releases the flow and ends the hold. It locks holder.mu. After a panic the hold still
-// ends, without a record.
-func (d *departure) release() {
-	var last *flow.Record
-	defer func() { d.left(last) }()
-	gone := d.held.Release(d.decision, d.outcome)
-	r := *d.record()
-	r.Held = &d.outcome
-	if gone != nil && d.outcome.Action != flow.HoldDropped {
-		r = *d.holder.recordOfReleased(gone, r.Steps)
+	held, record := w.held, w.record
+	outcome := flow.Hold{ID: w.id, Seconds: time.Since(w.flow.Time).Seconds(), Action: action}
+	return func() {
+		var last *flow.Record
+		defer func() { w.left(last, action) }()
+		gone := held.Release(d, outcome)
+		r := *record()
+		r.Held = &outcome
+		if gone != nil && action != flow.HoldDropped {
+			r = *w.holder.recordOfReleased(gone, r.Steps)
+		}
+		last = &r
 	}
-	last = &r
 }
 
 // left ends the hold of a released flow. It locks holder.mu.
-func (d *departure) left(last *flow.Record) {
-	w := d.hold
+func (w *hold) left(last *flow.Record, outcome string) {
 	w.holder.mu.Lock()
 	defer w.holder.mu.Unlock()
 	w.record = nil
 	if last != nil {
 		w.record = func() *flow.Record { return last }
-		if d.outcome.Action != flow.HoldDropped {
+		if outcome != flow.HoldDropped {
 			w.step = len(last.Steps)
 		}
 	}
-	w.end(d.outcome.Action)
+	w.end(outcome)
 }
 
 // end ends the hold after its flow was released.

@@ -26,7 +26,7 @@ type Log struct {
 	config LogConfig
 	reader *Reader
 	lost   atomic.Uint64
-	taken  atomic.Uint64 // writes that the writer took
+	taken  atomic.Uint64 // records that the writer, or its buffer, took
 	stop   context.CancelFunc
 	done   chan struct{}
 	failed atomic.Pointer[error] // of writing
@@ -71,23 +71,11 @@ func (l *Log) Close() error {
 	}
 }
 
-// countedWriter counts the writes that return.
-type countedWriter struct {
-	io.Writer
-	count *atomic.Uint64
-}
-
-func (w countedWriter) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	w.count.Add(1)
-	return n, err
-}
-
 // write encodes record by record and flushes whenever none is waiting, so that a reader
 // sees each at once.
 func (l *Log) write(ctx context.Context, w io.Writer) {
 	defer close(l.done)
-	b := bufio.NewWriter(countedWriter{w, &l.taken})
+	b := bufio.NewWriter(w)
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false) // "->" in rules is to stay readable
 	entries := make([]Entry, 64)
@@ -115,6 +103,7 @@ func (l *Log) encode(enc *json.Encoder, entries []Entry) {
 		r := entries[i].Record(l.config.Names, l.config.Steps)
 		r.Life = nil // it has hardly begun
 		l.fail(enc.Encode(r))
+		l.taken.Add(1)
 	}
 }
 
