@@ -3,10 +3,8 @@ package observe
 import (
 	"cmp"
 	"errors"
-	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -118,7 +116,7 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 	if q.Rate != "" && !q.Follow {
 		p.fail("rate", "rate %q: only streams have a rate: use follow, or limit", q.Rate)
 	}
-	return f, p.error()
+	return f, p.err
 }
 
 // Parse validates the query, as [FlowQuery.Parse] does.
@@ -133,7 +131,7 @@ func (q ServiceQuery) Parse() (*ServiceFilter, error) {
 	if q.Limit != "" && q.Limit != "0" {
 		f.Limit = p.number("limit", q.Limit, "0 is all")
 	}
-	return f, p.error()
+	return f, p.err
 }
 
 // Parse validates the query, as [FlowQuery.Parse] does, and returns the timeout for waiting and for
@@ -145,7 +143,7 @@ func (q HoldQuery) Parse() (*Filter, time.Duration, error) {
 	}
 	switch {
 	case q.Seconds < 0 || q.Seconds > MaxHoldSeconds:
-		return nil, 0, &Error{http.StatusBadRequest, "seconds", "seconds " + strconv.Itoa(q.Seconds) + ": want 1 to " + strconv.Itoa(MaxHoldSeconds)}
+		return nil, 0, badParameter("seconds", "seconds %d: want 1 to %d", q.Seconds, MaxHoldSeconds)
 	case q.Seconds == 0:
 		q.Seconds = DefaultHoldSeconds
 	}
@@ -156,7 +154,7 @@ func (q HoldQuery) Parse() (*Filter, time.Duration, error) {
 // HoldQuery: flow.protocol.
 func (h HoldFilter) Parse() (*Filter, error) {
 	if h == (HoldFilter{}) {
-		return nil, &Error{http.StatusBadRequest, "flow", "flow: no filter: give service, namespace, pod, node, source, destination, port or protocol"}
+		return nil, badParameter("flow", "flow: no filter: give service, namespace, pod, node, source, destination, port or protocol")
 	}
 	q := FlowQuery{
 		Follow:  true,
@@ -176,16 +174,16 @@ func (a Act) Check() error {
 	switch a.Action {
 	case ActStep, ActBack, ActRelease, ActDrop:
 		if a.Endpoint != "" {
-			return &Error{http.StatusBadRequest, "endpoint", "endpoint: only the action choose has one"}
+			return badParameter("endpoint", "endpoint: only the action choose has one")
 		}
-		return nil
 	case ActChoose:
 		if a.Endpoint == "" {
-			return &Error{http.StatusBadRequest, "endpoint", "endpoint is missing: want one of the record's candidates"}
+			return badParameter("endpoint", "endpoint is missing: want one of the record's candidates")
 		}
-		return nil
+	default:
+		return badParameter("action", "action %q: want step, back, choose, release or drop", a.Action)
 	}
-	return &Error{http.StatusBadRequest, "action", "action " + strconv.Quote(a.Action) + ": want step, back, choose, release or drop"}
+	return nil
 }
 
 // Match reports whether a flow of the node passes the filter: at an event or, without one, in its present state;
