@@ -50,7 +50,7 @@ type recording struct {
 }
 
 // openRecording opens the outputs, before the process is confined; nil: flows are not recorded.
-func openRecording(p *parts) (*recording, error) {
+func (p *proxy) openRecording() (*recording, error) {
 	f := p.flags
 	if !f.wantsFlows() {
 		return nil, nil

@@ -49,12 +49,12 @@ func (p *proxy) observeFlows(t *decision.Table) error {
 		}
 	})
 	p.followRules()
-	return p.parts.flows.followKernel()
+	return p.flows.followKernel()
 }
 
 // followRules tells the journal when the rules of the node's own proxy change.
 func (p *proxy) followRules() {
-	flows := p.parts.flows
+	flows := p.flows
 	rules, err := otherproxy.OpenRules()
 	if err != nil {
 		p.log.Warn("cannot tell when the service proxy's rules change", "error", err)

@@ -17,23 +17,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/takeover"
 )
 
-// parts are what a service table passes through on its way into force: a publish.Parts.
-type parts struct {
-	*process
-	balance *balancer
-	flows   *recording // nil: flows are not recorded
-
-	config      engine.Config
-	engine      *engine.Engine      // nil before the first table
-	rules       *ruleset.Connection // nil: not opened yet
-	udp         *reconcile.Reconciler
-	checks      *health.ServiceServer
-	predecessor *takeover.Rules // of kube-proxy, to be removed; nil: there are none
-	applied     time.Time       // since then the table is in force
-}
-
 // FindPredecessor looks for the rules that kube-proxy left in this node's kernel, and logs them.
-func (p *parts) FindPredecessor() error {
+func (p *proxy) FindPredecessor() error {
 	found, err := takeover.Find()
 	switch {
 	case err != nil && p.flags.takeover:
@@ -54,11 +39,11 @@ func (p *parts) FindPredecessor() error {
 	return nil
 }
 
-func (p *parts) AddressesChanged() { p.hostRules.HostChanged() }
+func (p *proxy) AddressesChanged() { p.hostRules.HostChanged() }
 
-func (p *parts) Accept(t *decision.Table) { p.filter.Follow(t) }
+func (p *proxy) Accept(t *decision.Table) { p.filter.Follow(t) }
 
-func (p *parts) Connect() (err error) {
+func (p *proxy) Connect() (err error) {
 	if p.flags.hostMasq == hostMasqueradeAuto {
 		p.hostRules = hostmasq.Follow(hostmasq.Kernel(p.host), p.log)
 		p.config.HostRules = p.hostRules
@@ -76,11 +61,11 @@ func (p *parts) Connect() (err error) {
 	return err
 }
 
-func (p *parts) Announce(t *decision.Table) { p.udp.Announce(t) }
+func (p *proxy) Announce(t *decision.Table) { p.udp.Announce(t) }
 
-func (p *parts) Balance(t, before *decision.Table) { p.balance.follow(t, before) }
+func (p *proxy) Balance(t, before *decision.Table) { p.balance.follow(t, before) }
 
-func (p *parts) Open(t *decision.Table) error {
+func (p *proxy) Open(t *decision.Table) error {
 	p.config.Balancer, p.config.Alert = p.balance, p.alert
 	// The kernel's state that the datapath's own rules depend on.
 	p.config.Prepare = func() error {
@@ -109,15 +94,15 @@ func (p *parts) Open(t *decision.Table) error {
 	return nil
 }
 
-func (p *parts) Apply(t *decision.Table) {
+func (p *proxy) Apply(t *decision.Table) {
 	p.engine.Apply(t)
 	p.applied = time.Now()
 	p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
 }
 
-func (p *parts) Reconcile(t *decision.Table) { p.udp.SetTable(t) }
+func (p *proxy) Reconcile(t *decision.Table) { p.udp.SetTable(t) }
 
-func (p *parts) RemovePredecessor() {
+func (p *proxy) RemovePredecessor() {
 	if p.predecessor == nil || p.predecessor.Empty() {
 		return
 	}
@@ -128,14 +113,14 @@ func (p *parts) RemovePredecessor() {
 	p.log.Info("takeover: removed kube-proxy's rules; if they appear again, kube-proxy still runs on this node")
 }
 
-func (p *parts) Check(t, before *decision.Table) {
+func (p *proxy) Check(t, before *decision.Table) {
 	p.checks.SetAddresses(health.ListenAddresses(t))
 	p.checks.Update(health.Changes(t, before))
 	p.inForce.Store(t)
 }
 
 // reconciled logs and counts a pass over the UDP flows.
-func (p *parts) reconciled(f decision.Family, r reconcile.Result, err error) {
+func (p *proxy) reconciled(f decision.Family, r reconcile.Result, err error) {
 	p.metrics.Reconciled(f, r.Took, r.Total())
 	if err != nil {
 		p.log.Error("cannot remove all UDP flows that contradict the service table; trying again soon", "family", f, "failed", r.Failed, "error", err)

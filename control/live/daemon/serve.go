@@ -6,11 +6,11 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/algorithms"
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/live/health"
 	"github.com/nfqproxy/nfqproxy/control/live/journal"
@@ -21,20 +21,27 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/live/reconcile"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
+	"github.com/nfqproxy/nfqproxy/datapath/live/takeover"
 )
 
-// proxy is the running daemon.
+// proxy is the running daemon, and the [publish.Parts] that a service table passes through on its way into force.
 type proxy struct {
 	*process
-	parts      *parts
-	supervisor *supervisor // nil: there is none
-	announce   sync.Once   // calls serving
-}
+	balance *balancer
+	flows   *recording // nil: flows are not recorded
 
-func newProxy(p *process, a algorithms.Algorithms) *proxy {
-	parts := &parts{process: p, balance: newBalancer(p, a), config: p.flags.engine}
-	parts.config.Log = p.log
-	return &proxy{process: p, parts: parts}
+	config      engine.Config
+	engine      *engine.Engine      // nil before the first table
+	rules       *ruleset.Connection // nil: not opened yet
+	udp         *reconcile.Reconciler
+	checks      *health.ServiceServer
+	predecessor *takeover.Rules // of kube-proxy, to be removed; nil: there are none
+	applied     time.Time       // since then the table is in force
+
+	supervisor *supervisor // nil: there is none
+	served     sync.Once   // calls serving
 }
 
 // How much garbage there may be for each 100 bytes in use: while the objects are read, of which most becomes garbage, and
@@ -72,7 +79,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if err := p.checkKernel(); err != nil {
 		return err
 	}
-	flows, err := openRecording(p.parts)
+	flows, err := p.openRecording()
 	if err != nil {
 		return err
 	}
@@ -91,21 +98,21 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, p.host.Close())
 	}
-	if p.parts.flows = flows; flows != nil {
+	if p.flows = flows; flows != nil {
 		defer func() { err = errors.Join(err, flows.close()) }()
 		if err := flows.start(controller); err != nil {
 			return errors.Join(err, p.host.Close())
 		}
 	}
-	p.parts.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log,
+	p.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log,
 		Connections: p.limits.Connections("health check node ports", health.CheckConnections)})
-	defer p.parts.checks.Close()
+	defer p.checks.Close()
 	p.listen("health", health.Connections, p.cfg.HealthzBindAddress, p.health.Handler())
 	p.listen("metrics", health.MetricsConnections, p.cfg.MetricsBindAddress, p.metrics.Handler(metrics.HandlerConfig{Profiling: p.cfg.EnableProfiling, Log: p.log}))
 	p.group.Go(func() error { return controller.Run(p.ctx) })
 	err = p.group.Wait()
-	if p.parts.rules != nil {
-		err = errors.Join(err, p.parts.rules.Close())
+	if p.rules != nil {
+		err = errors.Join(err, p.rules.Close())
 	}
 	if errors.Is(err, engine.ErrReplaced) {
 		p.log.Info("another nfqproxy has taken over; exiting")
@@ -125,7 +132,7 @@ func (p *proxy) checkKernel() (err error) {
 		}
 		return err
 	}
-	p.parts.config.Predecessor, err = engine.CheckLock(p.parts.config.WhenServed)
+	p.config.Predecessor, err = engine.CheckLock(p.config.WhenServed)
 	return err
 }
 
@@ -136,7 +143,7 @@ func (p *proxy) publish(t *decision.Table) {
 	before := p.inForce.Load()
 	switch {
 	case !p.flags.observe:
-		err = publish.Publish(p.parts, t, before)
+		err = publish.Publish(p, t, before)
 	case before == nil:
 		err = p.observeFlows(t)
 	default:
@@ -163,7 +170,7 @@ func (p *proxy) publish(t *decision.Table) {
 // serving reports that the proxy serves. /readyz and the metrics report it already.
 func (p *proxy) serving(t *decision.Table) {
 	stuck := func() bool { return false }
-	if e := p.parts.engine; e != nil {
+	if e := p.engine; e != nil {
 		stuck = e.Stuck
 		p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", e.FirstQueue(), "queues", e.Queues())
 		p.events.Node(false, "Starting", "nfqproxy "+p.version+" serves")
@@ -190,10 +197,10 @@ func (p progress) Updated(s servicetable.Sync) {
 	if p.inForce.Load() != s.Table {
 		return // it could not be put into force
 	}
-	if p.parts.flows != nil {
-		p.parts.flows.SetTable(journal.Published{Table: s.Table, InForce: p.parts.applied, Origins: s.Origins})
+	if p.flows != nil {
+		p.flows.SetTable(journal.Published{Table: s.Table, InForce: p.applied, Origins: s.Origins})
 	}
 	p.health.Updated()
 	p.metrics.Applied(s)
-	p.announce.Do(func() { p.serving(s.Table) })
+	p.served.Do(func() { p.serving(s.Table) })
 }
