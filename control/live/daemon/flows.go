@@ -82,7 +82,11 @@ func (v *recording) Lost() uint64 {
 // start starts to record flows and to serve them. close has to follow.
 func (v *recording) start(controller *servicetable.Controller) error {
 	owners, f := controller.Owners(), v.flags
-	v.Journal = journal.New(journal.Config{Flows: f.flowAPI.buffer, Observe: v.observeConfig(), Meter: v.metrics})
+	keeping := journal.Config{Flows: f.flowAPI.buffer, Meter: v.metrics}
+	if f.observe {
+		keeping.Observe = &journal.Observe{Proxy: v.observed, OnlyServices: f.scope == scopeServices}
+	}
+	v.Journal = journal.New(keeping)
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: v.cfg.Node.Name, Version: v.version, Journal: v.Journal, Owners: owners,
@@ -104,7 +108,11 @@ func (v *recording) start(controller *servicetable.Controller) error {
 		v.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: f.flowAPI.metricsLimit})
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
-	v.startLog(owners)
+	if v.logTo != nil {
+		v.log = v.NewLog(v.logTo, journal.LogConfig{Names: owners.Owner, Steps: f.flowLogSteps, Failed: func(err error) {
+			v.process.log.Warn("cannot write the flow log; no more records are written", "error", err)
+		}})
+	}
 	return v.serve()
 }
 
@@ -142,15 +150,6 @@ func (v *recording) CheckRules(ctx context.Context) (engine.RuleCheck, error) {
 		return engine.RuleCheck{}, errors.New("the datapath has not started")
 	}
 	return e.CheckRules(ctx)
-}
-
-func (v *recording) startLog(owners *servicetable.Owners) {
-	if v.logTo == nil {
-		return
-	}
-	v.log = v.NewLog(v.logTo, journal.LogConfig{Names: owners.Owner, Steps: v.flags.flowLogSteps, Failed: func(err error) {
-		v.process.log.Warn("cannot write the flow log; no more records are written", "error", err)
-	}})
 }
 
 // serve serves the flow API at its addresses, if it has any.

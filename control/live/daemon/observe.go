@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/live/journal"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/otherproxy"
 )
@@ -89,12 +88,4 @@ func (p *process) observed() string {
 		return otherproxy.Unknown
 	}
 	return ""
-}
-
-// observeConfig is what the journal observes; nil: the daemon decides.
-func (p *process) observeConfig() *journal.Observe {
-	if !p.flags.observe {
-		return nil
-	}
-	return &journal.Observe{Proxy: p.observed, OnlyServices: p.flags.scope == scopeServices}
 }

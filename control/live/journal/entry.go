@@ -203,7 +203,7 @@ func (m *moments) add(what flow.Event, at int64) {
 	m.events[i], m.at[i], m.count = what, at, uint8(i+1)
 }
 
-// Life returns the life cycle of the flow, without history.
+// record returns the life cycle of the flow for a record, without its history.
 func (l *life) record(f *flow.Flow, seenSource netip.AddrPort) *flow.Life {
 	r := &flow.Life{
 		State: l.state, Since: time.Unix(0, l.since), Answered: l.answered, Over: l.over,

@@ -51,9 +51,6 @@ func (j *Journal) NewReader() *Reader {
 
 func (j *Journal) newReader() *Reader { return &Reader{journal: j, next: j.notes.next, lost: j.Lost()} }
 
-// readAtOnce bounds the number of events read under the journal's lock.
-const readAtOnce = 1024
-
 // Read reads events that match, without waiting: n of them, and the number of events missed because
 // the reader was too slow. If n is less than the buffer's size, there are no more.
 func (r *Reader) Read(into []Entry, match Match) (n int, missed uint64) {
@@ -75,7 +72,7 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 		r.next = j.notes.oldest
 	}
 	var f flow.Flow // one, as match makes it escape
-	for range readAtOnce {
+	for range visitBatch {
 		note := j.notes.at(r.next)
 		if note == nil || n == len(into) {
 			return n, missed, false
@@ -204,7 +201,7 @@ type Past struct {
 	reader    *Reader
 }
 
-// visitBatch bounds the number of flows visited under the journal's lock.
+// visitBatch bounds the number of flows, or events, visited under the journal's lock.
 const visitBatch = 1024
 
 // NewPast starts reading the newest flows that match, at most limit, and leaves out flows decided before since. A flow
