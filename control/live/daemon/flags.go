@@ -196,7 +196,7 @@ func leaveProcessors(queues int) {
 // minQueueTimeout is long enough for a busy machine to run a process.
 const minQueueTimeout = 100 * time.Millisecond
 
-// check validates flags that no configuration file has.
+// check validates flags that no configuration file has, after complete.
 func (f *Flags) check() error {
 	if f.observe {
 		if err := f.checkObserve(); err != nil {
