@@ -22,36 +22,54 @@ import (
 type Names struct {
 	// Namespace is the namespace of names without one; empty: a name must have its own.
 	Namespace string
-	pods      map[string][]netip.Addr // by namespace/name, as are services
-	nodes     map[string][]netip.Addr // by name
-	services  map[string][]*decision.ServicePort
+	nodes     map[string][]netip.Addr            // by name
+	services  map[string][]*decision.ServicePort // by namespace/name, as are the others
+	objects   map[string][]netip.Addr            // pods with an object
+	every     map[string][]netip.Addr            // pods; see Names.pods
 	// unserved are Services without an address, and why.
 	unserved map[string]string
 }
 
 // NamesOf returns the names of the table's services, of the pods behind them and of the pods.
 func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
-	n := &Names{pods: make(map[string][]netip.Addr), nodes: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), unserved: make(map[string]string)}
+	n := &Names{nodes: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), objects: make(map[string][]netip.Addr), unserved: make(map[string]string)}
 	for _, s := range t.Services() {
 		name := s.Name.Namespace + "/" + s.Name.Name
 		n.services[name] = append(n.services[name], s)
-		for i := range s.Endpoints { // they may name pods without a Pod object
-			if e := &s.Endpoints[i]; e.Pod != "" {
-				n.pods[e.Pod] = appendNew(n.pods[e.Pod], e.AddrPort.Addr())
-			}
-		}
-	}
-	for _, addresses := range n.pods {
-		slices.SortFunc(addresses, netip.Addr.Compare) // IPv4 first
 	}
 	for _, p := range pods {
-		n.pods[p.Namespace+"/"+p.Name] = servicetable.PodAddresses(p)
+		n.AddPod(p.Namespace+"/"+p.Name, servicetable.PodAddresses(p))
 	}
 	return n
 }
 
+// pods are the addresses of all pods: of those with an object, and of those that only endpoints name. Most questions have no
+// name of a pod, and there may be a hundred thousand endpoints: they are looked at once one is asked for.
+func (n *Names) pods() map[string][]netip.Addr {
+	if n.every != nil {
+		return n.every
+	}
+	n.every = make(map[string][]netip.Addr)
+	for _, ports := range n.services {
+		for _, s := range ports {
+			for i := range s.Endpoints {
+				if e := &s.Endpoints[i]; e.Pod != "" {
+					n.every[e.Pod] = appendNew(n.every[e.Pod], e.AddrPort.Addr())
+				}
+			}
+		}
+	}
+	for _, addresses := range n.every {
+		slices.SortFunc(addresses, netip.Addr.Compare) // IPv4 first
+	}
+	maps.Copy(n.every, n.objects)
+	return n.every
+}
+
 // AddPod adds a pod by its namespace/name.
-func (n *Names) AddPod(name string, addresses []netip.Addr) { n.pods[name] = addresses }
+func (n *Names) AddPod(name string, addresses []netip.Addr) {
+	n.objects[name], n.every = addresses, nil
+}
 
 // AddNode adds a node by its name.
 func (n *Names) AddNode(name string, addresses []netip.Addr) { n.nodes[name] = addresses }
@@ -142,7 +160,7 @@ func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
 	case short && !named && !isAddress(s):
 		return n.podOrHint(n.Namespace + "/" + s)
 	case short && (kind == "service" || kind == "svc"), short && kind == "pod":
-		if whole, _, _ := strings.Cut(s, ":"); n.pods[whole] == nil { // of a namespace "pod"
+		if whole, _, _ := strings.Cut(s, ":"); n.pods()[whole] == nil { // of a namespace "pod"
 			name = n.Namespace + "/" + name
 		}
 	}
@@ -201,18 +219,18 @@ func portNumber(s string) (uint16, error) {
 // and a service can have the same name.
 func (n *Names) podOrHint(s string) (place, error) {
 	name, _, _ := strings.Cut(s, ":")
-	if _, ok := n.pods[name]; ok {
+	if _, ok := n.pods()[name]; ok {
 		return n.pod(s)
 	}
 	if _, ok := n.services[name]; ok || n.unserved[name] != "" {
 		return place{}, fmt.Errorf("there is no Pod of this name, but a Service: write service/%s", s)
 	}
-	return place{}, fmt.Errorf("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME%s", known("pods", slices.Sorted(maps.Keys(n.pods))))
+	return place{}, fmt.Errorf("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME%s", known("pods", slices.Sorted(maps.Keys(n.pods()))))
 }
 
 // pod reads NAMESPACE/NAME[:PORT].
 func (n *Names) pod(s string) (place, error) {
-	return find(s, n.pods, "Pod (NAMESPACE/NAME)", "pods", "this Pod has no address yet: its status.podIPs are empty")
+	return find(s, n.pods(), "Pod (NAMESPACE/NAME)", "pods", "this Pod has no address yet: its status.podIPs are empty")
 }
 
 // node reads NAME[:PORT].

@@ -134,10 +134,10 @@ func Expressions(data []byte) []Expression {
 // Encode writes attributes of a message.
 type Encode = func(*netlink.AttributeEncoder)
 
-// names writes the names of a table and, unless it is "", of an object in it.
-func names(ofTable uint16, table string, of uint16, name string) Encode {
+// names writes the name of a table, whose attribute is the first of every object, and, unless it is "", of an object in it.
+func names(table string, of uint16, name string) Encode {
 	return func(e *netlink.AttributeEncoder) {
-		e.String(ofTable, table)
+		e.String(unix.NFTA_TABLE_NAME, table)
 		if name != "" {
 			e.String(of, name)
 		}
@@ -145,16 +145,16 @@ func names(ofTable uint16, table string, of uint16, name string) Encode {
 }
 
 // NamedTable selects a table, or names it in a change.
-func NamedTable(name string) Encode { return names(unix.NFTA_TABLE_NAME, name, 0, "") }
+func NamedTable(name string) Encode { return names(name, 0, "") }
 
 // NamedChain selects a chain of a table, or names it in a change.
 func NamedChain(table, name string) Encode {
-	return names(unix.NFTA_CHAIN_TABLE, table, unix.NFTA_CHAIN_NAME, name)
+	return names(table, unix.NFTA_CHAIN_NAME, name)
 }
 
 // RulesOf selects the rules of a table or, unless the chain is "", of one of its chains.
 func RulesOf(table, chain string) Encode {
-	return names(unix.NFTA_RULE_TABLE, table, unix.NFTA_RULE_CHAIN, chain)
+	return names(table, unix.NFTA_RULE_CHAIN, chain)
 }
 
 // NumberedRule selects a rule of a chain by its handle.
@@ -170,10 +170,10 @@ func SetsOf(table string) Encode { return NamedSet(table, "") }
 
 // NamedSet selects a set of a table, or names it in a change.
 func NamedSet(table, name string) Encode {
-	return names(unix.NFTA_SET_TABLE, table, unix.NFTA_SET_NAME, name)
+	return names(table, unix.NFTA_SET_NAME, name)
 }
 
 // ElementsOf selects the elements of a set.
 func ElementsOf(table, set string) Encode {
-	return names(unix.NFTA_SET_ELEM_LIST_TABLE, table, unix.NFTA_SET_ELEM_LIST_SET, set)
+	return names(table, unix.NFTA_SET_ELEM_LIST_SET, set)
 }
