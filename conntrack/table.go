@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -182,10 +183,17 @@ func (t *Table) sort(entries []Entry, results []Result) {
 	t.mostlyTaken = 2*len(t.taken) > len(entries)
 }
 
+// zeros returns n zero values in the list's memory, if that is large enough.
+func zeros[T any](list []T, n int) []T {
+	list = slices.Grow(list[:0], n)[:n]
+	clear(list)
+	return list
+}
+
 // create sends the creations and leaves their results in t.errs.
 func (t *Table) create(entries []Entry) error {
 	t.begin()
-	t.errs = append(t.errs[:0], make([]error, len(entries))...)
+	t.errs = zeros(t.errs, len(entries))
 	for i := range entries {
 		t.buf = appendCreate(t.buf, t.next(nil, &t.errs[i]), &entries[i])
 	}
@@ -209,7 +217,7 @@ func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
 // exchange with the kernel. It calls found with the position and the new state of each that is still there, in order;
 // the state is valid during the call.
 func (t *Table) Reread(states []*State, found func(int, *State)) error {
-	t.lookups = append(t.lookups[:0], make([]lookup, len(states))...)
+	t.lookups = zeros(t.lookups, len(states))
 	t.begin()
 	for i, s := range states {
 		t.lookUp(&t.lookups[i], s.Original, s.Zone)

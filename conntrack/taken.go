@@ -60,8 +60,8 @@ func (t *Table) createOrLookUp(entries []Entry, results []Result) {
 	t.locks.lock(locks)
 	defer t.locks.unlock(locks)
 
-	t.errs = append(t.errs[:0], make([]error, len(entries))...)
-	t.lookups = append(t.lookups[:0], make([]lookup, len(entries))...)
+	t.errs = zeros(t.errs, len(entries))
+	t.lookups = zeros(t.lookups, len(entries))
 	t.begin()
 	for i := range entries {
 		t.lookUp(&t.lookups[i], entries[i].Tuple, entries[i].Zone)

@@ -191,7 +191,7 @@ func (t *Table) makeRoomFor(entries []Entry, results []Result) {
 		}
 	}
 	if n := len(w.retry); n > 0 && t.evict(n) {
-		w.results = append(w.results[:0], make([]Result, n)...)
+		w.results = zeros(w.results, n)
 		t.establish(w.retry, w.results)
 		for k, i := range w.at {
 			results[i] = w.results[k]

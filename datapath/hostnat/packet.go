@@ -1,7 +1,6 @@
 package hostnat
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"strings"
 
@@ -42,7 +41,8 @@ func (w *walk) writeHeaders() {
 	}
 }
 
-func portBytes(a netip.AddrPort) []byte { return binary.BigEndian.AppendUint16(nil, a.Port()) }
+// portBytes is the port in network order.
+func portBytes(a netip.AddrPort) []byte { return []byte{byte(a.Port() >> 8), byte(a.Port())} }
 
 // Payload, Meta, Ct, AddrType, Address and Local are what rules read of the packet.
 func (w *walk) Payload(v rules.Payload) (b rules.Bits, present bool) {
