@@ -82,7 +82,7 @@ func (d *Detector) IsLocal(p *Packet) bool {
 		return p.InInterface == d.Bridge
 	case d.InterfacePrefix != "":
 		// A packet that originates on the node has no input interface.
-		return p.InInterface != "" && strings.HasPrefix(p.InInterface, d.InterfacePrefix)
+		return strings.HasPrefix(p.InInterface, d.InterfacePrefix)
 	}
 	cidr, ok := d.CIDR(FamilyOf(p.Source.Addr()))
 	return ok && cidr.Contains(p.Source.Addr())

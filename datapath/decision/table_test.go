@@ -160,3 +160,29 @@ func TestIsLocal(t *testing.T) {
 		}
 	}
 }
+
+// TestDetector: pods are detected by the source's prefix of its family, by the bridge's name, or by the start of the interface's.
+func TestDetector(t *testing.T) {
+	cidrs := Detector{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
+	bridge, prefix := Detector{Bridge: "cni0"}, Detector{InterfacePrefix: "veth"}
+	for _, tt := range []struct {
+		detector   Detector
+		source, in string
+		want       bool
+	}{
+		{cidrs, "10.244.1.9:1000", "", true},
+		{cidrs, "10.245.1.9:1000", "", false},
+		{cidrs, "[fd44::9]:1000", "", false},
+		{bridge, "10.244.1.9:1000", "cni0", true},
+		{bridge, "10.244.1.9:1000", "cni01", false},
+		{bridge, "10.244.1.9:1000", "", false},
+		{prefix, "10.244.1.9:1000", "veth1a2b", true},
+		{prefix, "10.244.1.9:1000", "eth0", false},
+		{prefix, "10.244.1.9:1000", "", false},
+	} {
+		p := &Packet{Source: netip.MustParseAddrPort(tt.source), InInterface: tt.in}
+		if got := tt.detector.IsLocal(p); got != tt.want {
+			t.Errorf("%+v: %s from %q is local: %v, want %v", tt.detector, tt.source, tt.in, got, tt.want)
+		}
+	}
+}
