@@ -185,7 +185,7 @@ func (j *Journal) takeLocked() {
 	j.intake.flows = j.spare[:0]
 	j.intake.mu.Unlock()
 	for i := range flows {
-		j.insert(&flows[i], false, false)
+		j.insert(&flows[i], past{})
 	}
 	clear(flows) // their tables must not be kept
 	j.spare = flows
@@ -201,9 +201,15 @@ func (j *Journal) announce() {
 	}
 }
 
-// insert adds a flow: a new one, or a retransmission of a known one. inherited: it began before the journal knew it, undated:
-// and when is not known.
-func (j *Journal) insert(f *flow.Flow, inherited, undated bool) {
+// past is of a flow that began before the journal knew it.
+type past struct {
+	inherited  bool
+	undated    bool // when it began is not known
+	incomplete bool // something of its life may be missed
+}
+
+// insert adds a flow: a new one, or a retransmission of a known one.
+func (j *Journal) insert(f *flow.Flow, p past) {
 	k := keyOf(uint8(f.Packet.Protocol), f.Packet.Source, f.Packet.Destination)
 	if previous, e := j.newest(k); e != nil {
 		if e.repeatedBy(f) {
@@ -216,18 +222,18 @@ func (j *Journal) insert(f *flow.Flow, inherited, undated bool) {
 	if j.flows.full() {
 		j.forget()
 	}
-	if !inherited {
+	if !p.inherited {
 		j.kernel.begun++
 	}
 	e, number := j.flows.add()
 	*e = entry{kept: keep(f, k), life: newLife(f), older: j.tuples.add(k, number)}
 	e.node = j.nodes.keep(f.Node)
 	before := f.Entry() && f.Outcome == conntrack.Kept
-	e.inherited = inherited || before
-	e.life.incomplete = !e.life.over && (before || !j.kernel.complete())
+	e.inherited = p.inherited || before
+	e.life.incomplete = p.incomplete || !e.life.over && (before || !j.kernel.complete())
 	if s := f.Decision.ServicePort; s != nil {
 		e.port = j.ports.use(s, j.services, &j.changes)
-		e.tally(number, f, undated, &j.changes)
+		e.tally(number, f, p.undated, &j.changes)
 		for j.ports.full() && j.flows.len() > 1 {
 			j.forget()
 		}

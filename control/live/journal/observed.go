@@ -70,14 +70,16 @@ func (j *Journal) insertObserved(ev *conntrack.Event, now time.Time, horizon int
 	if e != nil && !e.life.over && ev.Kind == conntrack.Began {
 		if e.found(ev, &f, now) {
 			e.inherited, e.life.incomplete = false, !j.kernel.complete()
+			if connects(&f) && s.Start.IsZero() {
+				e.connected(flowRef{number, e.time, e.generation}, f.Endpoint(), &j.changes)
+			}
 			return true
 		}
 		e.life.incomplete = true // the event of its end was lost
 		j.over(number, e, f.Time.UnixNano())
 	}
-	j.insert(&f, ev.Kind != conntrack.Began, ev.Kind != conntrack.Began && s.Start.IsZero() && !copied)
-	_, e = j.newest(k)
-	e.life.incomplete = e.life.incomplete || e.inherited && !copied
+	inherited := ev.Kind != conntrack.Began
+	j.insert(&f, past{inherited, inherited && s.Start.IsZero() && !copied, inherited && !copied})
 	return true
 }
 

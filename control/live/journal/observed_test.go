@@ -172,14 +172,21 @@ func TestObservedFound(t *testing.T) {
 			Reply:    conntrack.Tuple{Source: netip.MustParseAddrPort("10.244.0.3:8080"), Destination: client, Protocol: 6},
 			Start:    tt.start,
 		}}}, 1, b.horizon())
-		b.expect("decided")
+		first := make([]Entry, 1)
+		if n, _ := b.reader.Read(first, all); n != 1 || first[0].Event != flow.Decided || !first[0].Record(nil, false).Life.Incomplete {
+			t.Errorf("%s: found %+v", tt.name, first)
+		}
 		b.now = time.Now().Add(tt.after) // the pass has the time of the clock
 		b.began(tt.endpoint, func(e *conntrack.Event) { e.State.Start = tt.second })
 		if got := b.read(); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
-		if r := b.record(); r.Life.Incomplete {
+		r := b.record()
+		if r.Life.Incomplete {
 			t.Errorf("%s: incomplete, though its beginning is known", tt.name)
+		}
+		if last := b.flows.at(b.number(r.ID)).counts().last(); b.ID(last.flow) != r.ID || last.at != r.Time.UnixNano() {
+			t.Errorf("%s: the last flow to the endpoint is %+v, want %s of %s", tt.name, last, r.ID, r.Time)
 		}
 	}
 }

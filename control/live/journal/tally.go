@@ -64,11 +64,7 @@ func (e *entry) tally(number uint64, f *flow.Flow, undated bool, changes *change
 		t.obeyed(number, f)
 	}
 	if connects(f) && !undated {
-		m := flowRefOf(number, f)
-		e.counts().connected(m)
-		if t.history != nil {
-			changes.connected(t.history, f.Endpoint(), m)
-		}
+		e.connected(flowRefOf(number, f), f.Endpoint(), changes)
 	}
 	c := e.begin()
 	if odd := (observe.Flows{Outdated: c.Outdated, UnknownEndpoint: c.UnknownEndpoint, NotTranslated: c.NotTranslated}); odd != (observe.Flows{}) && changes.meter != nil {
@@ -85,6 +81,14 @@ func (e *entry) tally(number uint64, f *flow.Flow, undated bool, changes *change
 	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
 		t.draws[d.Policy]++
 		e.counts().draw(d.Policy)
+	}
+}
+
+// connected notes when the flow created its connection to the endpoint.
+func (e *entry) connected(m flowRef, to netip.AddrPort, changes *changes) {
+	e.counts().connected(m)
+	if h := e.port.tally.history; h != nil {
+		changes.connected(h, to, m)
 	}
 }
 
