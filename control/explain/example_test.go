@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/explain"
+	"github.com/nfqproxy/nfqproxy/control/resolve"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -29,7 +30,7 @@ func ExampleSimulator_Decide() {
 	web.Usable[decision.Cluster] = []uint32{0, 1} // positions in Endpoints
 	table := decision.NewTable(1, time.Now(), decision.Node{Name: "node-a"}, []*decision.ServicePort{web})
 
-	names := explain.NamesOf(table, nil)
+	names := resolve.NamesOf(table, nil)
 	packet, err := names.Packet(flow.Question{Protocol: "tcp", Source: "shop/web-1", Destination: "service/shop/web"})
 	if err != nil {
 		fmt.Println(err)

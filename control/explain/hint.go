@@ -8,6 +8,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -61,7 +62,7 @@ func (s *Simulator) sourceHint(p *decision.Packet) string {
 func (s *Simulator) nearMiss(p *decision.Packet) string {
 	dst := p.Destination
 	if ports := s.portsOf(dst.Addr()); len(ports) > 0 {
-		return fmt.Sprintf("%s has other ports: %s.", dst.Addr(), Some(ports))
+		return fmt.Sprintf("%s has other ports: %s.", dst.Addr(), nearest.Some(ports))
 	}
 	var nodePorts []string
 	for _, sp := range s.table.Services() {
@@ -75,7 +76,7 @@ func (s *Simulator) nearMiss(p *decision.Packet) string {
 	}
 	switch name := s.endpointOf(dst.Addr()); {
 	case s.table.IsLocal(dst.Addr()) && len(nodePorts) > 0:
-		return fmt.Sprintf("%s is an address of this node, whose node ports are: %s.", dst.Addr(), Some(nodePorts))
+		return fmt.Sprintf("%s is an address of this node, whose node ports are: %s.", dst.Addr(), nearest.Some(nodePorts))
 	case name != "":
 		return fmt.Sprintf("%s is an endpoint of %s: a packet to its own address reaches it without any service.", dst.Addr(), name)
 	case len(s.table.Services()) == 0:

@@ -82,3 +82,12 @@ func distance(a, b string) int {
 	}
 	return last[len(b)]
 }
+
+// Some joins the first few of a list.
+func Some(list []string) string {
+	const few = 8
+	if len(list) > few {
+		list = append(list[:few:few], fmt.Sprintf("and %d more", len(list)-few))
+	}
+	return strings.Join(list, ", ")
+}

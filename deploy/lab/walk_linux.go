@@ -2,10 +2,8 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/resolve"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -29,13 +28,9 @@ func (l *Lab) walk(ctx context.Context, n *Node, q observe.Question) (*flow.Reco
 	}
 	config.Name = n.Name
 	table, _ := servicetable.Table(&objects.Objects, config)
-	p, err := explain.NamesOf(table, objects.Pods).Packet(q.Question)
+	p, err := resolve.NamesOf(table, objects.Pods).Packet(q.Question)
 	if err != nil {
-		bad := &observe.Error{Status: http.StatusBadRequest, Message: err.Error()}
-		if f, ok := errors.AsType[*explain.FieldError](err); ok {
-			bad.Field = f.Field
-		}
-		return nil, bad
+		return nil, err
 	}
 	draws := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	if q.Seed != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/crossnode"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/resolve"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -187,7 +188,7 @@ type explainer struct {
 	random     *rand.Rand
 	places     *crossnode.Places
 	simulators map[string]*crossnode.Simulator // by node
-	names      *explain.Names
+	names      *resolve.Names
 	hostRules  explain.HostRules // nil: none
 	flags      *explainFlags
 	out        *bufio.Writer
@@ -200,7 +201,7 @@ type explainer struct {
 func newExplainer(f *explainFlags, in input, r *rand.Rand) *explainer {
 	e := &explainer{
 		in: in, random: r, flags: f, places: crossnode.PlacesOf(in.objects.Nodes, in.objects.Pods),
-		simulators: make(map[string]*crossnode.Simulator), noted: make(map[*manifest.MadeItem]bool), names: explain.NamesOf(in.table, in.objects.Pods),
+		simulators: make(map[string]*crossnode.Simulator), noted: make(map[*manifest.MadeItem]bool), names: resolve.NamesOf(in.table, in.objects.Pods),
 	}
 	for _, n := range in.objects.Nodes {
 		e.names.AddNode(n.Name, servicetable.NodeAddresses(n))

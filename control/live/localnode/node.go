@@ -4,7 +4,6 @@ package localnode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -64,8 +63,7 @@ type Node struct {
 	config  Config
 	readers atomic.Int64
 	missed  atomic.Uint64
-	// large is a lock held by requests that take memory in proportion to the cluster: a simulation for the index of
-	// names, and the objects of a table.
+	// large is a lock held by requests for the objects of a table, which take memory in proportion to the cluster.
 	large  *semaphore.Weighted
 	digest digest
 }
@@ -97,8 +95,8 @@ func (n *Node) Flow(_ context.Context, id string) (*flow.Record, error) {
 	return e.Record(n.config.Owners.Owner, true), nil
 }
 
-// Explain simulates a packet; one at a time.
-func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
+// Explain simulates a packet.
+func (n *Node) Explain(_ context.Context, q observe.Question) (*flow.Record, error) {
 	if err := n.isThis(q.Node); err != nil {
 		return nil, err
 	}
@@ -106,19 +104,9 @@ func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, e
 	if t == nil {
 		return nil, notReady()
 	}
-	if err := n.large.Acquire(ctx, 1); err != nil {
-		return nil, err
-	}
-	defer n.large.Release(1)
-	names := explain.NamesOf(t, nil)
-	n.config.Owners.Pods(func(name, _ string, addresses []netip.Addr) { names.AddPod(name, addresses) })
-	p, err := names.Packet(q.Question)
+	p, err := observe.Packet(q.Question)
 	if err != nil {
-		bad := &observe.Error{Status: http.StatusBadRequest, Message: err.Error()}
-		if f, ok := errors.AsType[*explain.FieldError](err); ok {
-			bad.Field = f.Field
-		}
-		return nil, bad
+		return nil, err
 	}
 	seed := rand.Uint64()
 	if q.Seed != nil {

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/resolve"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -28,14 +28,14 @@ var pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustPars
 // simulation answers questions about the cluster.
 type simulation struct {
 	*Simulator
-	*explain.Names
+	*resolve.Names
 }
 
 func newSimulation(t testing.TB, seed uint64, config servicetable.NodeConfig) *simulation {
 	t.Helper()
 	objects := cluster(t)
 	table, _ := servicetable.Table(&objects.Objects, config)
-	names := explain.NamesOf(table, objects.Pods)
+	names := resolve.NamesOf(table, objects.Pods)
 	for _, n := range objects.Nodes {
 		names.AddNode(n.Name, servicetable.NodeAddresses(n))
 	}

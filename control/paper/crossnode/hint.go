@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/explain"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -50,7 +51,7 @@ func (s *Simulator) nodeHint(d *decision.Decision) string {
 		return ""
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node to one of %s.", explain.Some(slices.Compact(names)))
+	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node to one of %s.", nearest.Some(slices.Compact(names)))
 }
 
 // otherNodesPod is about pods on other nodes: their own node decides about services. Only its own node ports are left

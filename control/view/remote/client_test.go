@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -94,6 +95,50 @@ func TestClientRequests(t *testing.T) {
 	r, err = c.Explain(ctx, question)
 	check("Explain", r, &f.ExplainAnswer, err)
 	check("the questions", f.Requests(), []any{query, "a/1 ?", services, nil, nil, nil, nil, observe.ObjectsQuery{Node: "node-a", Generation: "7", Service: "shop/web"}, question}, nil)
+}
+
+// TestClientExplainsNames: a daemon is asked about addresses only.
+func TestClientExplainsNames(t *testing.T) {
+	f, c := served(t)
+	f.ExplainAnswer = flow.Record{Version: 1, Verdict: "dnat"}
+	f.TopologyAnswer = observe.Topology{
+		Nodes: []observe.TopologyNode{{Name: "node-a", Addresses: []netip.Addr{netip.MustParseAddr("172.20.0.2")}}},
+		Pods:  []observe.TopologyPod{{Name: "shop/shell", Addresses: []netip.Addr{netip.MustParseAddr("10.244.1.9"), netip.MustParseAddr("fd00::9")}}},
+	}
+	f.ServicesAnswer = observe.Services{Services: []observe.Service{
+		{Namespace: "default", Name: "web", PortName: "http", Protocol: "TCP", Family: "IPv4", ClusterIP: "10.96.0.10", Port: 80},
+		{Namespace: "default", Name: "web", PortName: "http", Protocol: "TCP", Family: "IPv6", ClusterIP: "fd00:10:96::10", Port: 80},
+		{Namespace: "default", Name: "nodes-only", Protocol: "TCP", Family: "IPv4"},
+	}}
+	for _, tt := range []struct{ source, destination, services, from, to string }{
+		{"pod/shop/shell", "service/default/web:http", "shop/shell,default/web", "10.244.1.9", "10.96.0.10:80"},
+		{"shop/shell:7", "svc/default/web", "shop/shell,default/web", "10.244.1.9:7", "10.96.0.10:80"},
+		{"fd00::1", "service/default/web:80", "default/web", "fd00::1", "[fd00:10:96::10]:80"},
+		{"10.0.0.1", "node/node-a:30080", "node/node-a", "10.0.0.1", "172.20.0.2:30080"},
+	} {
+		before := len(f.Requests())
+		q := observe.Question{Question: flow.Question{Protocol: "tcp", Source: tt.source, Destination: tt.destination}, Reply: true}
+		if r, err := c.Explain(t.Context(), q); err != nil || r.Verdict != "dnat" {
+			t.Errorf("%s to %s: %+v, %v", tt.source, tt.destination, r, err)
+		}
+		want := q
+		want.Source, want.Destination = tt.from, tt.to
+		if diff := cmp.Diff([]any{nil, observe.ServiceQuery{Service: tt.services}, want}, f.Requests()[before:]); diff != "" {
+			t.Errorf("%s to %s: -want +got:\n%s", tt.source, tt.destination, diff)
+		}
+	}
+	for destination, message := range map[string]string{
+		"service/default/wbe:80": `destination "service/default/wbe:80": there is no such Service (NAMESPACE/NAME) with a cluster IP (a headless one has none) among the objects (did you mean "default/web"?); there are default/web`,
+		"pod/shop/shell":         `destination "pod/shop/shell": a port is missing: write ADDRESS:PORT, [IPV6]:PORT or pod/NAMESPACE/NAME:PORT`,
+	} {
+		_, err := c.Explain(t.Context(), observe.Question{Question: flow.Question{Protocol: "tcp", Source: "10.0.0.1", Destination: destination}})
+		if e, ok := errors.AsType[*observe.Error](err); !ok || e.Status != http.StatusBadRequest || e.Field != "destination" || e.Message != message {
+			t.Errorf("%s: %v", destination, err)
+		}
+		if r := f.Requests(); !cmp.Equal(r[len(r)-1], observe.ServiceQuery{}) {
+			t.Errorf("%s: requests %+v", destination, r)
+		}
+	}
 }
 
 func TestClientFollows(t *testing.T) {

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"reflect"
 	"strconv"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/resolve"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -98,9 +101,55 @@ func (c *Client) Topology(ctx context.Context) (*observe.Topology, error) {
 	return get[observe.Topology](ctx, c, nil, "topology")
 }
 
-// Explain requests the simulation of a packet.
+// Explain requests the simulation of a packet. A daemon knows addresses only: names are resolved here.
 func (c *Client) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
+	if resolve.Named(q.Source) || resolve.Named(q.Destination) {
+		var err error
+		if q.Question, err = c.resolve(ctx, q.Question); err != nil {
+			return nil, err
+		}
+	}
 	return post[flow.Record](ctx, c, q, "explain")
+}
+
+// resolve replaces names in a question by addresses.
+func (c *Client) resolve(ctx context.Context, q flow.Question) (flow.Question, error) {
+	topology, err := c.Topology(ctx)
+	if err != nil {
+		return q, err
+	}
+	// There may be many services: all of them are only needed to say which there are.
+	resolved, err := c.resolveAmong(ctx, topology, strings.Join(resolve.Services(q), ","), q)
+	if err != nil {
+		return c.resolveAmong(ctx, topology, "", q)
+	}
+	return resolved, nil
+}
+
+// resolveAmong is resolve with the services of a list; empty: all.
+func (c *Client) resolveAmong(ctx context.Context, topology *observe.Topology, services string, q flow.Question) (flow.Question, error) {
+	names := resolve.NewNames()
+	for _, p := range topology.Pods {
+		names.AddPod(p.Name, p.Addresses)
+	}
+	for _, n := range topology.Nodes {
+		names.AddNode(n.Name, n.Addresses)
+	}
+	list, err := c.Services(ctx, observe.ServiceQuery{Service: services})
+	if err != nil {
+		return q, err
+	}
+	for i := range list.Services {
+		s := &list.Services[i]
+		protocol, err := decision.ParseProtocol(s.Protocol)
+		address, notAddress := netip.ParseAddr(s.ClusterIP)
+		if err != nil || notAddress != nil {
+			continue // headless
+		}
+		name := decision.ServicePortName{Namespace: s.Namespace, Name: s.Name, Port: s.PortName}
+		names.AddService(&decision.ServicePort{Name: name, Protocol: protocol, ClusterIP: address, Port: s.Port})
+	}
+	return names.Resolve(q)
 }
 
 // Request requests that a host of a lab sends a request.

@@ -6,16 +6,16 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/crossnode"
+	"github.com/nfqproxy/nfqproxy/control/resolve"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // simulator looks at the cluster of testdata from one of its nodes.
-func simulator(t *testing.T, node string, seed uint64) (*crossnode.Simulator, *explain.Names) {
+func simulator(t *testing.T, node string, seed uint64) (*crossnode.Simulator, *resolve.Names) {
 	t.Helper()
 	objects, err := manifest.Load([]string{"../../../datapath/flow/testdata/cluster.yaml"})
 	if err != nil {
@@ -29,7 +29,7 @@ func simulator(t *testing.T, node string, seed uint64) (*crossnode.Simulator, *e
 		t.Fatalf("warnings: %q", warnings)
 	}
 	s := crossnode.New(table, rand.New(rand.NewPCG(seed, 0)), crossnode.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices})
-	return s, explain.NamesOf(table, objects.Pods)
+	return s, resolve.NamesOf(table, objects.Pods)
 }
 
 // TestExplanations: what explain prints, read and found good.

@@ -11,10 +11,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/crossnode"
+	"github.com/nfqproxy/nfqproxy/control/resolve"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -50,7 +50,7 @@ type worldNode struct {
 	addresses []netip.Addr
 	cidrs     []netip.Prefix
 	simulator *crossnode.Simulator
-	names     *explain.Names
+	names     *resolve.Names
 	table     *decision.Table
 }
 
@@ -103,7 +103,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 		node := &worldNode{
 			name: n.Name, cidrs: []netip.Prefix{netip.MustParsePrefix(n.Spec.PodCIDR)}, table: table,
 			simulator: crossnode.New(table, w.random, crossnode.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
-			names:     explain.NamesOf(table, objects.Pods),
+			names:     resolve.NamesOf(table, objects.Pods),
 		}
 		node.simulator.FollowReply = true
 		for _, a := range n.Status.Addresses {

@@ -1,17 +1,43 @@
-package explain
+package resolve
 
 import (
+	"math/rand/v2"
+
+	"github.com/nfqproxy/nfqproxy/control/explain"
+
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
+// cluster is that of package flow's stories.
+func cluster(t testing.TB) *manifest.Objects {
+	t.Helper()
+	objects, err := manifest.Load([]string{"../../datapath/flow/testdata/cluster.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func names(t testing.TB) *Names {
+	t.Helper()
+	objects := cluster(t)
+	table, _ := servicetable.Table(&objects.Objects, servicetable.NodeConfig{})
+	n := NamesOf(table, objects.Pods)
+	for _, node := range objects.Nodes {
+		n.AddNode(node.Name, servicetable.NodeAddresses(node))
+	}
+	return n
+}
+
 func TestPacket(t *testing.T) {
-	a := newSimulation(t, 0, servicetable.NodeConfig{})
+	a := names(t)
 	tests := []struct {
 		name     string
 		question flow.Question
@@ -126,7 +152,9 @@ func TestUnservedServices(t *testing.T) {
 
 // FuzzPacket: every question gives a packet that can be decided, or an error.
 func FuzzPacket(f *testing.F) {
-	a := newSimulation(f, 0, servicetable.NodeConfig{Name: "node-a"})
+	a := names(f)
+	table, _ := servicetable.Table(&cluster(f).Objects, servicetable.NodeConfig{Name: "node-a"})
+	simulator := explain.New(table, rand.New(rand.NewPCG(0, 0)), nil)
 	for _, s := range []string{"10.244.1.9", "[fd00::1]:80", "pod/default/shell:1", "service/default/web:http", "%", "[:", "pod/", "10.0.0.1:"} {
 		f.Add("tcp", s, "10.96.0.20:80")
 		f.Add("udp", "10.244.1.9:1", s)
@@ -139,6 +167,6 @@ func FuzzPacket(f *testing.F) {
 		if decision.FamilyOf(p.Source.Addr()) != decision.FamilyOf(p.Destination.Addr()) || p.Source.Port() == 0 || p.Destination.Port() == 0 {
 			t.Fatalf("packet %+v", p)
 		}
-		a.Decide(&p)
+		simulator.Decide(&p)
 	})
 }

@@ -1,4 +1,7 @@
-package explain
+// Package resolve finds the addresses that names of pods, services and nodes stand for in questions about packets.
+//
+// It is a ground package.
+package resolve
 
 import (
 	"errors"
@@ -11,8 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -30,12 +33,16 @@ type Names struct {
 	unserved map[string]string
 }
 
+// NewNames returns no names.
+func NewNames() *Names {
+	return &Names{nodes: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), objects: make(map[string][]netip.Addr), unserved: make(map[string]string)}
+}
+
 // NamesOf returns the names of the table's services, of the pods behind them and of the pods.
 func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
-	n := &Names{nodes: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), objects: make(map[string][]netip.Addr), unserved: make(map[string]string)}
+	n := NewNames()
 	for _, s := range t.Services() {
-		name := s.Name.Namespace + "/" + s.Name.Name
-		n.services[name] = append(n.services[name], s)
+		n.AddService(s)
 	}
 	for _, p := range pods {
 		n.AddPod(p.Namespace+"/"+p.Name, servicetable.PodAddresses(p))
@@ -66,6 +73,12 @@ func (n *Names) pods() map[string][]netip.Addr {
 	return n.every
 }
 
+// AddService adds a service port.
+func (n *Names) AddService(s *decision.ServicePort) {
+	name := s.Name.Namespace + "/" + s.Name.Name
+	n.services[name] = append(n.services[name], s)
+}
+
 // AddPod adds a pod by its namespace/name.
 func (n *Names) AddPod(name string, addresses []netip.Addr) {
 	n.objects[name], n.every = addresses, nil
@@ -77,61 +90,57 @@ func (n *Names) AddNode(name string, addresses []netip.Addr) { n.nodes[name] = a
 // AddUnserved adds a Service without an address, by its namespace/name, with the reason.
 func (n *Names) AddUnserved(name, why string) { n.unserved[name] = why }
 
-// anyPort stands for a source port that was left out.
-const anyPort = 40000
-
-// Packet makes a packet of the question. The error is a [*FieldError].
+// Packet makes the packet of a question. The error is an [*observe.Error].
 func (n *Names) Packet(q flow.Question) (decision.Packet, error) {
-	p := decision.Packet{Local: q.Local, InInterface: q.InInterface}
-	if q.Protocol == "" {
-		return p, &FieldError{"protocol", errors.New("protocol is missing: tcp, udp or sctp")}
+	q, err := n.Resolve(q)
+	if err != nil {
+		return decision.Packet{}, err
 	}
-	var err error
-	if p.Protocol, err = decision.ParseProtocol(q.Protocol); err != nil {
-		return p, &FieldError{"protocol", err}
+	return observe.Packet(q)
+}
+
+// Named reports whether a source or destination of a question is a name, rather than an address.
+func Named(end string) bool { return strings.Contains(end, "/") }
+
+// Services are the services, NAMESPACE/NAME, that a question may name.
+func Services(q flow.Question) []string {
+	var names []string
+	for _, end := range []string{q.Source, q.Destination} {
+		end, _, _ = strings.Cut(end, ":")
+		if parts := strings.Split(end, "/"); len(parts) > 1 {
+			names = appendNew(names, strings.Join(parts[len(parts)-2:], "/"))
+		}
 	}
-	if q.Local && q.InInterface != "" {
-		return p, &FieldError{"inInterface", fmt.Errorf("a packet that originates on the node has no input interface, but %s is given", q.InInterface)}
+	return names
+}
+
+// Resolve returns the question with addresses in place of names. The error is an [*observe.Error]; those of a question
+// without names are left to [observe.Packet].
+func (n *Names) Resolve(q flow.Question) (flow.Question, error) {
+	protocol, err := observe.ProtocolOf(q)
+	if err != nil {
+		return q, err
 	}
-	destination, err := n.resolve(q.Destination, p.Protocol)
+	destination, err := n.resolve(q.Destination, protocol)
 	if err == nil && destination.port == 0 {
-		err = errors.New("a port is missing: write ADDRESS:PORT, [IPV6]:PORT or pod/NAMESPACE/NAME:PORT")
+		err = observe.ErrNoPort
 	}
 	if err != nil {
-		return p, at("destination", q.Destination, err)
+		return q, observe.BadEnd("destination", q.Destination, err)
 	}
-	source, err := n.resolve(q.Source, p.Protocol)
+	source, err := n.resolve(q.Source, protocol)
 	if err != nil {
-		return p, at("source", q.Source, err)
+		return q, observe.BadEnd("source", q.Source, err)
 	}
-	if source.port == 0 {
-		source.port = anyPort
+	from, to, ok := pair(source.addrs, destination.addrs)
+	if !ok {
+		return q, observe.TwoFamilies(q, source.addrs[0], destination.addrs[0])
 	}
-	var ok bool
-	if p.Source, p.Destination, ok = pair(source, destination); !ok {
-		return p, &FieldError{"destination", fmt.Errorf("source %q is %s and destination %q is %s: a packet has one address family",
-			q.Source, decision.FamilyOf(source.addrs[0]), q.Destination, decision.FamilyOf(destination.addrs[0]))}
+	q.Source, q.Destination = from.String(), netip.AddrPortFrom(to, destination.port).String()
+	if source.port != 0 {
+		q.Source = netip.AddrPortFrom(from, source.port).String()
 	}
-	return p, nil
-}
-
-// FieldError is an error in one field of a question.
-type FieldError struct {
-	Field string // as in JSON
-	Err   error
-}
-
-// Error is Err's text, which names the field.
-func (e *FieldError) Error() string { return e.Err.Error() }
-
-// Unwrap returns Err.
-func (e *FieldError) Unwrap() error { return e.Err }
-
-func at(field, value string, err error) error {
-	if value == "" {
-		return &FieldError{field, fmt.Errorf("%s is missing", field)}
-	}
-	return &FieldError{field, fmt.Errorf("%s %q: %w", field, value, err)}
+	return q, nil
 }
 
 // place is the addresses of a name, or an address, with the port.
@@ -141,11 +150,11 @@ type place struct {
 }
 
 // pair returns the addresses of one family; of two pairs, the first one.
-func pair(from, to place) (source, destination netip.AddrPort, ok bool) {
-	for _, d := range to.addrs {
-		for _, s := range from.addrs {
+func pair(from, to []netip.Addr) (source, destination netip.Addr, ok bool) {
+	for _, d := range to {
+		for _, s := range from {
 			if decision.FamilyOf(s) == decision.FamilyOf(d) {
-				return netip.AddrPortFrom(s, from.port), netip.AddrPortFrom(d, to.port), true
+				return s, d, true
 			}
 		}
 	}
@@ -186,33 +195,8 @@ func isAddress(s string) bool {
 }
 
 func address(s string) (place, error) {
-	var p place
-	a, err := netip.ParseAddr(kubeaddr.Unbracket(s))
-	if err != nil {
-		i := strings.LastIndexByte(s, ':')
-		if i < 0 {
-			return p, errors.New("not an address such as 10.96.0.10:53 or [fd00::10]:53")
-		}
-		if a, err = netip.ParseAddr(kubeaddr.Unbracket(s[:i])); err != nil {
-			return p, fmt.Errorf("%q is not an address; write it as in 10.96.0.10:53 or [fd00::10]:53", s[:i])
-		}
-		if p.port, err = portNumber(s[i+1:]); err != nil {
-			return p, err
-		}
-	}
-	if a.Zone() != "" {
-		return p, errors.New("services never have addresses with a zone (%)")
-	}
-	p.addrs = []netip.Addr{a.Unmap()}
-	return p, nil
-}
-
-func portNumber(s string) (uint16, error) {
-	port, err := strconv.ParseUint(s, 10, 16)
-	if err != nil || port == 0 {
-		return 0, fmt.Errorf("port %q: want a number from 1 to 65535", s)
-	}
-	return uint16(port), nil
+	a, err := observe.ParseAddress(s)
+	return place{[]netip.Addr{a.Addr()}, a.Port()}, err
 }
 
 // podOrHint reads NAMESPACE/NAME[:PORT], as flows are shown. Only pods may omit their kind: a pod
@@ -242,7 +226,7 @@ func (n *Names) node(s string) (place, error) {
 func find(s string, objects map[string][]netip.Addr, what, whats, noAddress string) (p place, err error) {
 	name, port, hasPort := strings.Cut(s, ":")
 	if hasPort {
-		if p.port, err = portNumber(port); err != nil {
+		if p.port, err = observe.ParsePort(port); err != nil {
 			return p, err
 		}
 	}
@@ -278,11 +262,11 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 		all := slices.Sorted(maps.Keys(n.services))
 		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP (a headless one has none) among the objects%s%s", nearest.Hint(name, all), known("services", all))
 	case len(fit) == 0 && port == "":
-		return p, fmt.Errorf("it has no %s port; there are %s", proto, Some(has))
+		return p, fmt.Errorf("it has no %s port; there are %s", proto, nearest.Some(has))
 	case len(fit) == 0:
-		return p, fmt.Errorf("it has no %s port %s; there are %s", proto, port, Some(has))
+		return p, fmt.Errorf("it has no %s port %s; there are %s", proto, port, nearest.Some(has))
 	case len(fit) > 1:
-		return p, fmt.Errorf("it has several ports: write service/%s:PORT; there are %s", name, Some(fit))
+		return p, fmt.Errorf("it has several ports: write service/%s:PORT; there are %s", name, nearest.Some(fit))
 	}
 	return p, nil
 }
@@ -299,14 +283,5 @@ func known(what string, names []string) string {
 	if len(names) == 0 {
 		return fmt.Sprintf("; there are no %s", what)
 	}
-	return "; there are " + Some(names)
-}
-
-// Some joins the first few.
-func Some(list []string) string {
-	const few = 8
-	if len(list) > few {
-		list = append(list[:few:few], fmt.Sprintf("and %d more", len(list)-few))
-	}
-	return strings.Join(list, ", ")
+	return "; there are " + nearest.Some(names)
 }
