@@ -9,6 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 // The node that has the destination's address decides a packet that this node lets pass: its node ports are open there.
@@ -88,9 +89,9 @@ func (s *Simulator) ifMasqueraded(q *decision.Packet, peer *Simulator) string {
 	what := "policy " + b.Policy.String() + " applies"
 	switch b.Verdict {
 	case decision.Drop:
-		what = "the packet is dropped: " + flow.ReasonText(b.Reason)
+		what = "the packet is dropped: " + vocabulary.ReasonText(b.Reason)
 	case decision.Reject:
-		what = "the packet is rejected: " + flow.ReasonText(b.Reason)
+		what = "the packet is rejected: " + vocabulary.ReasonText(b.Reason)
 	}
 	return fmt.Sprintf("If node %s masquerades what its pods send to other nodes, the source is %s here, and %s.", own, masquerade, what)
 }

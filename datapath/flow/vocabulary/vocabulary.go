@@ -85,7 +85,7 @@ func newVocabulary() *Vocabulary {
 		},
 	}
 	for _, r := range flow.Reasons() {
-		v.Reasons = append(v.Reasons, Word{r.String(), flow.ReasonText(r)})
+		v.Reasons = append(v.Reasons, Word{r.String(), ReasonText(r)})
 	}
 	v.Reasons = append(v.Reasons, Word{"rules", "decided by the node's rules"})
 	for _, e := range flow.Events() {
@@ -152,4 +152,24 @@ var branchWords = map[decision.Branch]string{
 	decision.BranchExternal:     "external traffic policy",
 	decision.BranchPodShortcut:  "externalTrafficPolicy Local does not apply to pods",
 	decision.BranchNodeShortcut: "externalTrafficPolicy Local does not apply to the node itself",
+}
+
+// ReasonText describes a reason of a verdict.
+func ReasonText(r decision.Reason) string { return reasonWords[r] }
+
+var reasonWords = map[decision.Reason]string{
+	decision.NotAService:        "no service has this destination",
+	decision.Balanced:           "selected at random",
+	decision.Bound:              "session affinity: same endpoint as the client's earlier flows",
+	decision.NoEndpoints:        "no usable endpoint in the cluster",
+	decision.NoLocalEndpoints:   "policy Local, usable endpoints only on other nodes",
+	decision.SourceNotAllowed:   "source not in loadBalancerSourceRanges",
+	decision.ForeignLocalnet:    "loopback destination from a non-loopback source",
+	decision.NotFiltered:        "the packet does not reach the chain of the rule that would reject it",
+	decision.DroppedByHand:      "held at the queue and dropped by the user",
+	decision.ByKernel:           "selected at random by the kernel's copy of the service table",
+	decision.ByProxy:            "selected by the node's service proxy",
+	decision.UnknownEndpoint:    "translated by the node's service proxy to an address that is not an endpoint of the service",
+	decision.NotTranslated:      "the destination is a service, but the node's service proxy did not translate it",
+	decision.TranslationUnknown: "no information on whether the node's service proxy translated it",
 }
