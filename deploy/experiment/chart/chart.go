@@ -110,9 +110,7 @@ func (p *plot) lines(c *Chart) {
 	if p.x0 > p.x1 { // no points
 		p.x0, p.x1 = 0, 1
 	}
-	if p.x0 == p.x1 {
-		p.x1++
-	}
+	p.x0, p.x1 = widened(p.x0, p.x1)
 	p.grid(c.Y, p.vertical(c.vertical()))
 	for _, v := range p.marks(c) {
 		p.text(p.x(v), height-bottom+16, "middle", label(v))
@@ -191,10 +189,7 @@ func (p *plot) vertical(low, high float64) []float64 {
 	if fromZero(low, high) {
 		low = 0
 	}
-	if high <= low {
-		high = low + 1
-	}
-	marks := ticks(low, high)
+	marks := ticks(widened(low, high))
 	p.y0, p.y1 = marks[0], marks[len(marks)-1]
 	return marks
 }
@@ -215,6 +210,14 @@ func legend(all []Series) string {
 		fmt.Fprintf(&b, "<span class=\"s%d\"><i></i>%s</span> ", s.Number, html.EscapeString(s.Name))
 	}
 	return b.String() + "</p>\n"
+}
+
+// widened is a range that has marks: values that are the same but for their rounding have none between them.
+func widened(low, high float64) (from, to float64) {
+	if least := max(math.Abs(low), math.Abs(high)); high-low <= 1e-9*least || high == low {
+		return low, low + max(1, 1e-6*least)
+	}
+	return low, high
 }
 
 // ticks are round numbers, about 5, of which the first is at most low and the last at least high.

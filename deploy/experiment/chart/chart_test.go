@@ -113,6 +113,8 @@ func TestDegenerate(t *testing.T) {
 		{},
 		{Lines: []Series{{"a", 0, []Point{{5, 0, 0, 0}}}, {"b", 1, nil}}},
 		{Bars: []Bar{{}}},
+		{Lines: []Series{{"a", 0, []Point{{7, 0.2, 0.2, 0.2}, {math.Nextafter(7, 8), math.Nextafter(0.2, 0), 0.2, 0.2}}}}},
+		{Lines: []Series{{"a", 0, []Point{{0, 1e300, 1e300, 1e300}}}}},
 		{Lines: []Series{{"a", 0, []Point{{0, 1e-9, 1e-9, 1e-9}, {1e-9, 1e12, 1e12, 1e12}}}}},
 	} {
 		elements(t, c.HTML())
