@@ -98,3 +98,10 @@ func (w *writer) nodePortJumps(f decision.Family) {
 	}
 	w.add(NAT, Services, jumpTo(NodePorts), sentence, m...)
 }
+
+// FixedChains are the chains that are independent of services.
+var FixedChains = map[Table][]string{
+	Mangle: {Canary},
+	Filter: {ExternalServices, Firewall, Forward, NodePorts, Canary, ProxyFirewall, Services},
+	NAT:    {MarkMasq, NodePorts, Postrouting, Canary, Services},
+}

@@ -5,6 +5,7 @@ package kubechains
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/netip"
 	"os/exec"
 	"regexp"
@@ -94,6 +95,9 @@ func mustRun(t *testing.T, n *netns.Namespace, input string, name string, args .
 	}
 	return out
 }
+
+// Render is kubesave.Render, which a test inside this package cannot import.
+var Render func(io.Writer, []Rule) error
 
 func rendered(t *testing.T, table *decision.Table, f decision.Family) string {
 	t.Helper()

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
 
 // recordings has the rules that kube-proxy 1.36.3 wrote for the objects there, on a node
@@ -197,7 +198,7 @@ func (c *configuration) renderedOf(t *testing.T, table *decision.Table) string {
 	t.Helper()
 	var b bytes.Buffer
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
-		if err := kubechains.Render(&b, kubechains.Rules(table, f, c.kernel)); err != nil {
+		if err := kubesave.Render(&b, kubechains.Rules(table, f, c.kernel)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,7 +21,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
+
+func init() { kubechains.Render = kubesave.Render }
 
 // published is a node whose rules were published, and the objects of its cluster.
 type published struct {
@@ -251,7 +254,7 @@ func TestPublishedNodesThereAndBack(t *testing.T) {
 func (n *published) compare(t *testing.T, table *decision.Table) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := kubechains.Render(&b, kubechains.Rules(table, decision.IPv4, kubechains.Kernel{})); err != nil {
+	if err := kubesave.Render(&b, kubechains.Rules(table, decision.IPv4, kubechains.Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	want, got := n.dump(t), n.asThen(t, dump(b.String()))

@@ -1,5 +1,5 @@
 // Package kubechains simulates kube-proxy's iptables mode: the rules that it writes for a service
-// table, and the walk of a packet through them. [Render] and [Walk] use the same rules, so they
+// table, and the walk of a packet through them. package kubesave and [Walk] use the same rules, so they
 // cannot differ; the tests check that [Walk] and decision.Decide do not differ either.
 //
 // It is a ground package.
@@ -34,7 +34,6 @@ const (
 	Forward          = "KUBE-FORWARD"
 	Firewall         = "KUBE-FIREWALL" // the kubelet's, which kube-proxy also makes
 	MarkMasq         = "KUBE-MARK-MASQ"
-	MarkDrop         = "KUBE-MARK-DROP" // until 1.27; the kubelet's
 	Postrouting      = "KUBE-POSTROUTING"
 	Canary           = "KUBE-PROXY-CANARY" // empty; by its absence kube-proxy notices that its rules were flushed
 )
@@ -142,8 +141,6 @@ func (r *Rule) String() string {
 	}
 	return strings.Join(words, " ")
 }
-
-func (r *Rule) line() string { return strings.TrimSuffix("-A "+r.Chain+" "+r.String(), " ") }
 
 // Places of conditions in the text of iptables-save; the modules come behind them, in the order of the
 // rule.

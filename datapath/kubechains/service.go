@@ -350,3 +350,19 @@ func (w *writer) endpoint(s *decision.ServicePort, ep netip.AddrPort) {
 	m = append(m, port(s.Protocol, 0))
 	w.add(NAT, chain, dnat(ep), describe("the destination becomes %s", ep), m...)
 }
+
+// Rules returns all rules for the table in one address family, in kube-proxy's order: within a
+// chain, the order of evaluation.
+func Rules(t *decision.Table, f decision.Family, k Kernel) []Rule {
+	w := newWriter(t, f, k)
+	w.rules = jumps(f)
+	w.services(slices.DeleteFunc(slices.Clone(t.Services()), func(s *decision.ServicePort) bool { return s.Family != f }))
+	return append(w.rules, common(t, f, k)...)
+}
+
+// ServiceRules are the rules of one service port alone.
+func ServiceRules(t *decision.Table, s *decision.ServicePort, k Kernel) []Rule {
+	w := newWriter(t, s.Family, k)
+	w.service(s)
+	return w.rules
+}

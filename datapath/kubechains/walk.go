@@ -175,7 +175,7 @@ func (w *walker) run(table Table, chain string) (ended bool) {
 
 // addStep adds the step, if the rule has a sentence and is relevant.
 func (w *walker) addStep(r *Rule, matched bool) {
-	if r.sentence == nil || !matched && slices.Contains(fixedChains[r.Table], r.Chain) {
+	if r.sentence == nil || !matched && slices.Contains(FixedChains[r.Table], r.Chain) {
 		return
 	}
 	o := flow.StepPassed

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
 
 // iptablesRules are those of kube-proxy's iptables mode, in the format of iptables-save.
@@ -22,7 +23,7 @@ func (iptablesRules) command(f decision.Family) []string {
 
 func (iptablesRules) text(_ *Spec, t *decision.Table, f decision.Family) (string, error) {
 	var b bytes.Buffer
-	err := kubechains.Render(&b, kubechains.Rules(t, f, kubechains.Kernel{}))
+	err := kubesave.Render(&b, kubechains.Rules(t, f, kubechains.Kernel{}))
 	return b.String(), err
 }
 

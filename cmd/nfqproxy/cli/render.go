@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
 
 func newRenderCommand() *cobra.Command {
@@ -59,7 +60,7 @@ localhost_nps_accepted_pkts.`,
 				return renderNFTables(cmd.OutOrStdout(), cmd.ErrOrStderr(), in, service, families)
 			}
 			if service == "" {
-				return kubechains.Render(cmd.OutOrStdout(), kubechains.Rules(t, f, kernel))
+				return kubesave.Render(cmd.OutOrStdout(), kubechains.Rules(t, f, kernel))
 			}
 			var rules []kubechains.Rule
 			for _, s := range t.Services() {
@@ -72,7 +73,7 @@ localhost_nps_accepted_pkts.`,
 			}
 			// By table, each in its order.
 			slices.SortStableFunc(rules, func(a, b kubechains.Rule) int { return strings.Compare(string(a.Table), string(b.Table)) })
-			return kubechains.RenderRules(cmd.OutOrStdout(), rules)
+			return kubesave.RenderRules(cmd.OutOrStdout(), rules)
 		},
 	}
 	flags := cmd.Flags()

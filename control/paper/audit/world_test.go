@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
 
 var families = []decision.Family{decision.IPv4, decision.IPv6}
@@ -193,7 +194,7 @@ func render(t testing.TB, table *decision.Table, f decision.Family) string {
 func renderFor(t testing.TB, table *decision.Table, f decision.Family, k kubechains.Kernel) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := kubechains.Render(&b, kubechains.Rules(table, f, k)); err != nil {
+	if err := kubesave.Render(&b, kubechains.Rules(table, f, k)); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

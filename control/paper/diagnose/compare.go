@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
 
 // TableOf is the service table of a node for objects, with the configuration of kube-proxy that the node's rules show.
@@ -57,7 +58,7 @@ func Differences(dumps []*iptables.Dump, servers *ipvs.State, family iptables.Fa
 		return nil, "the rules show no Service", nil
 	}
 	var text bytes.Buffer
-	if err := kubechains.Render(&text, kubechains.Rules(TableOf(dumps, objects, node), of, audit.Kernel(read))); err != nil {
+	if err := kubesave.Render(&text, kubechains.Rules(TableOf(dumps, objects, node), of, audit.Kernel(read))); err != nil {
 		return nil, "", err
 	}
 	want, err := iptables.Parse(&text, iptables.Options{Family: is.Family})

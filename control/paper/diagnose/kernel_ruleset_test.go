@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
 
 // ruleset is rules of iptables as text, to be changed by others and by hand.
@@ -41,7 +42,7 @@ func newRuleset() *ruleset {
 // kubeProxy are the rules that kube-proxy writes.
 func kubeProxy(t *decision.Table) *ruleset {
 	var b bytes.Buffer
-	if err := kubechains.Render(&b, kubechains.Rules(t, decision.IPv4, kubechains.Kernel{})); err != nil {
+	if err := kubesave.Render(&b, kubechains.Rules(t, decision.IPv4, kubechains.Kernel{})); err != nil {
 		panic(err) // a buffer takes all
 	}
 	r, table := newRuleset(), ""

@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
 
 // node is a network namespace with rules in it.
@@ -149,7 +150,7 @@ func kubeProxy(t *testing.T, f decision.Family, services int) string {
 	}
 	table := decision.NewTable(1, time.Time{}, decision.Node{Name: "node", IPs: []netip.Addr{address(0, 1)}, Detector: decision.Detector{CIDRs: []netip.Prefix{netip.PrefixFrom(address(244, 0), 16)}}}, ports)
 	var b bytes.Buffer
-	if err := kubechains.Render(&b, kubechains.Rules(table, f, kubechains.Kernel{})); err != nil {
+	if err := kubesave.Render(&b, kubechains.Rules(table, f, kubechains.Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 )
 
 const largeServices = 5000
@@ -44,7 +45,7 @@ func largeDump(t testing.TB) string {
 	}
 	table := decision.NewTable(1, time.Time{}, node, services)
 	var b bytes.Buffer
-	if err := kubechains.Render(&b, kubechains.Rules(table, decision.IPv4, kubechains.Kernel{})); err != nil {
+	if err := kubesave.Render(&b, kubechains.Rules(table, decision.IPv4, kubechains.Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
