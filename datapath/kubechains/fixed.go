@@ -89,7 +89,7 @@ func (w *writer) nodePortJumps(f decision.Family) {
 		}
 		return fmt.Sprintf("%s is not an address of this node with open node ports", s.dst.Addr())
 	}
-	m := []match{c, toNode()}
+	m := []match{c, toNode}
 	switch {
 	case f == decision.IPv6:
 		m = append(m, not("", destination(netip.MustParsePrefix("::1/128"))))

@@ -196,7 +196,7 @@ func pod(d *decision.Detector, f decision.Family, negated bool) match {
 }
 
 func protocol(p decision.Protocol) match {
-	return match{words: "-p " + strings.ToLower(p.String()), place: protocolPlace, test: func(s *state) bool { return s.Protocol == p }}
+	return match{words: "-p " + p.Lower(), place: protocolPlace, test: func(s *state) bool { return s.Protocol == p }}
 }
 
 // comment is text with a space, a colon or a slash in it, which iptables-save puts in quotes.
@@ -211,7 +211,7 @@ func counter(name string) match {
 
 // port is the destination port, 0: any, of a protocol's match extension.
 func port(p decision.Protocol, number uint16) match {
-	m := match{words: "-m " + strings.ToLower(p.String()), place: modulePlace}
+	m := match{words: "-m " + p.Lower(), place: modulePlace}
 	if number != 0 {
 		m.words += fmt.Sprintf(" --dport %d", number)
 		m.test = func(s *state) bool { return s.dst.Port() == number }
@@ -220,13 +220,10 @@ func port(p decision.Protocol, number uint16) match {
 }
 
 // fromNode and toNode are the source and the destination being an address of the node.
-func fromNode() match {
-	return match{words: "-m addrtype --src-type LOCAL", place: modulePlace, test: func(s *state) bool { return s.table.IsLocal(s.Source.Addr()) }}
-}
-
-func toNode() match {
-	return match{words: "-m addrtype --dst-type LOCAL", place: modulePlace, test: func(s *state) bool { return s.table.IsLocal(s.dst.Addr()) }}
-}
+var (
+	fromNode = match{words: "-m addrtype --src-type LOCAL", place: modulePlace, test: func(s *state) bool { return s.table.IsLocal(s.Source.Addr()) }}
+	toNode   = match{words: "-m addrtype --dst-type LOCAL", place: modulePlace, test: func(s *state) bool { return s.table.IsLocal(s.dst.Addr()) }}
+)
 
 // statistic is the draw for the endpoint at position i of n: with the probability 1/(n-i), of which kube-proxy writes ten
 // digits, and the kernel keeps 31 bits. There is one random number for all rules of a chain: if those before it have

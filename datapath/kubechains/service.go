@@ -182,16 +182,10 @@ func (w *writer) externalIPs(s *decision.ServicePort) {
 // refuseExternal is the filter rule for an external destination without usable
 // endpoints.
 func (w *writer) refuseExternal(s *decision.ServicePort, e decision.Entry, ip netip.Addr) {
-	if lacksExternal(s) {
+	if s.ExternalRefusal() != 0 {
 		t, c, sentence := refusal(s)
 		w.address(s, e, ip, Filter, ExternalServices, t, sentence, at(s, ip, c)...)
 	}
-}
-
-// lacksExternal reports whether external traffic has no endpoint, apart from the shortcuts for
-// pods and the node.
-func lacksExternal(s *decision.ServicePort) bool {
-	return !s.HasEndpoints || s.ExternalPolicy == decision.Local && len(s.Usable[decision.Local]) == 0
 }
 
 func (w *writer) loadBalancerIPs(s *decision.ServicePort) {
@@ -229,9 +223,9 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 		}
 		rule(NAT, NodePorts, jumpTo(s.ExternalChain()), sentence, m...)
 	}
-	if lacksExternal(s) {
+	if s.ExternalRefusal() != 0 {
 		t, c, sentence := refusal(s)
-		rule(Filter, ExternalServices, t, sentence, protocol(s.Protocol), c, toNode(), port(s.Protocol, s.NodePort))
+		rule(Filter, ExternalServices, t, sentence, protocol(s.Protocol), c, toNode, port(s.Protocol, s.NodePort))
 	}
 }
 
@@ -247,11 +241,11 @@ func (w *writer) external(s *decision.ServicePort) {
 				pod(d, s.Family, false), comment("pod traffic for "+name+" external destinations"))
 		}
 		w.add(NAT, chain, jumpTo(MarkMasq), either("%s is this node itself: masquerade", "%s is not this node: no masquerade"),
-			comment("masquerade LOCAL traffic for "+name+" external destinations"), fromNode())
+			comment("masquerade LOCAL traffic for "+name+" external destinations"), fromNode)
 		w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is this node itself: the external policy does not apply", "%s is not this node: the external policy applies"),
-			comment("route LOCAL traffic for "+name+" external destinations"), fromNode())
+			comment("route LOCAL traffic for "+name+" external destinations"), fromNode)
 	}
-	if !lacksExternal(s) {
+	if s.ExternalRefusal() == 0 {
 		sentence := describe("balance over all endpoints of the cluster")
 		if s.ExternalPolicy == decision.Local {
 			sentence = describe("the external traffic policy is Local: balance over this node's endpoints only, and keep the client's address")
