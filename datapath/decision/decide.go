@@ -284,12 +284,11 @@ func Choose(t *Table, p *Packet, d *Decision, i uint32) (_ Decision, ok bool) {
 		return *d, i == d.Index
 	}
 	usable := d.ServicePort.Usable[d.Policy]
-	for k, u := range usable {
-		if u == i {
-			return Decide(t, p, loaded((float64(k)+0.5)/float64(len(usable))), nil, nil), true
-		}
+	k := slices.Index(usable, i)
+	if k < 0 {
+		return Decision{}, false
 	}
-	return Decision{}, false
+	return Decide(t, p, loaded((float64(k)+0.5)/float64(len(usable))), nil, nil), true
 }
 
 // loaded is a Rand that always returns the same number.

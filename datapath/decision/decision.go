@@ -1,6 +1,9 @@
 package decision
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // Packet is the input of a decision: the first packet of a flow.
 type Packet struct {
@@ -26,6 +29,164 @@ type Affinity interface {
 	// to it began at most AffinitySeconds ago.
 	Bound(s *ServicePort, endpoint netip.AddrPort, client netip.Addr) bool
 }
+
+// Node is the input of a decision about its node. Two nodes with the same services decide
+// differently only because of their Node.
+type Node struct {
+	// Name is the Kubernetes node name, Zone the value of its label
+	// topology.kubernetes.io/zone.
+	Name, Zone string
+	// IPs are the node's own addresses, from its Node object, at most one of each family. A
+	// source range that contains one allows the node to use local load balancer IPs.
+	IPs []netip.Addr
+	// Addresses are all addresses local to the node (iptables: addrtype LOCAL)
+	// except loopback ones.
+	Addresses []netip.Addr
+	// NodePortAddresses restricts node ports to the local addresses within these
+	// prefixes. Without a prefix of an address's family there is no restriction.
+	NodePortAddresses []netip.Prefix
+	// LocalhostNodePorts also opens node ports on IPv4 loopback addresses. They never work on IPv6 ones. It is false if
+	// NodePortAddresses exclude 127.0.0.0/8, as in kube-proxy (NewProxier): then there is no KUBE-FIREWALL rule, and
+	// route_localnet is unchanged.
+	LocalhostNodePorts bool
+	// Detector detects pods of this node or the cluster.
+	Detector Detector
+	// MasqueradeAll masquerades every ClusterIP flow.
+	MasqueradeAll bool
+	// NoHairpinMasquerade leaves out the masquerading of an endpoint's packets to itself, which breaks such
+	// flows. kube-proxy has no such setting: it is for lessons about the rule.
+	NoHairpinMasquerade bool
+	// MasqueradeMark is the packet mark's bit; 0 means kube-proxy's default, 0x4000.
+	MasqueradeMark uint32
+}
+
+// DefaultMasqueradeMark is bit 14, kube-proxy's default.
+const DefaultMasqueradeMark = 1 << 14
+
+// Mark is MasqueradeMark or its default.
+func (n *Node) Mark() uint32 {
+	if n.MasqueradeMark == 0 {
+		return DefaultMasqueradeMark
+	}
+	return n.MasqueradeMark
+}
+
+// IP is the node's own address of the family; the zero Addr if there is none.
+func (n *Node) IP(f Family) netip.Addr {
+	a, _ := AddressOf(n.IPs, f)
+	return a
+}
+
+// Detector is kube-proxy's local detector (pkg/proxy/util/localdetector.go). At most one field is set; the zero
+// Detector detects nothing, and no ClusterIP flow is masqueraded as coming from outside.
+type Detector struct {
+	// CIDRs are the pods' prefixes. Only the first of each family counts.
+	CIDRs []netip.Prefix
+	// Bridge is the input interface of pods' packets.
+	Bridge string
+	// InterfacePrefix is the prefix of the names of pods' interfaces.
+	InterfacePrefix string
+}
+
+// CIDR is the prefix for the family, if there is one.
+func (d *Detector) CIDR(f Family) (netip.Prefix, bool) {
+	return PrefixOf(d.CIDRs, f)
+}
+
+// Implemented reports whether the detector works for the family.
+func (d *Detector) Implemented(f Family) bool {
+	_, ok := d.CIDR(f)
+	return ok || d.Bridge != "" || d.InterfacePrefix != ""
+}
+
+// IsLocal reports whether the packet comes from a pod, according to the detector. The detector
+// must be implemented for its family.
+func (d *Detector) IsLocal(p *Packet) bool {
+	switch {
+	case d.Bridge != "":
+		return p.InInterface == d.Bridge
+	case d.InterfacePrefix != "":
+		// A packet that originates on the node has no input interface.
+		return strings.HasPrefix(p.InInterface, d.InterfacePrefix)
+	}
+	cidr, ok := d.CIDR(FamilyOf(p.Source.Addr()))
+	return ok && cidr.Contains(p.Source.Addr())
+}
+
+// Balancer selects endpoints for the flows of service ports with their own algorithm ([ServicePort.Balance]). Package
+// balance has one. It is safe for concurrent use; it is called for each new flow, so it neither blocks nor allocates.
+type Balancer interface {
+	// Pick selects an endpoint for the flow that starts with the packet, from those of the policy in ServicePort.Usable:
+	// at least one. Affinity has already been checked.
+	Pick(s *ServicePort, policy Policy, p *Packet, r Rand) Pick
+	// Take is Pick for a flow whose endpoint affinity has fixed: that at the position in the policy's
+	// ServicePort.Usable.
+	Take(s *ServicePort, policy Policy, position uint32) Pick
+}
+
+// Pick describes how a [Balancer] selected an endpoint.
+type Pick struct {
+	// Position is the endpoint's position in ServicePort.Usable of the flow's policy.
+	Position uint32
+	// Evidence has the numbers that the algorithm based its choice on.
+	Evidence Evidence
+	// SatOut counts the endpoints that the algorithm left out because they failed; FirstOut is one of
+	// them. They are about ejection only.
+	SatOut   uint16
+	FirstOut Out
+	// Probability is the endpoint's probability of being selected, given the state of the
+	// algorithm; 0: unknown.
+	Probability float64
+	// Draw is in [0, 1); valid iff Drawn: the endpoint is the one at position floor(draw * n) of n.
+	Draw  float64
+	Drawn bool
+}
+
+// Out is an endpoint that was left out because it failed.
+type Out struct {
+	Position uint32 // in ServicePort.Usable
+	Failures uint16 // in a row
+	Seconds  uint16 // until it is tried again
+}
+
+// Evidence is the basis of an algorithm's choice, in numbers, so that no flow costs memory. Its meaning
+// depends on the kind.
+type Evidence struct {
+	Kind   EvidenceKind
+	Values [3]uint32
+	// Note is a sentence, for algorithms without their own kind of evidence.
+	Note string
+}
+
+// EvidenceKind is the kind of an [Evidence].
+type EvidenceKind uint8
+
+// The kinds of evidence, and the values of each.
+const (
+	NoEvidence EvidenceKind = iota
+	// Only: there was no other, or affinity fixed it.
+	Only
+	// DrawnOf: drawn at random from this many.
+	DrawnOf
+	// Turn: its turn in the rotation; the turn's number, and the number of turns in a round.
+	Turn
+	// Slot: the flow's hash points to its slot; the slot, and the number of slots.
+	Slot
+	// FewestOpen: the fewest open connections of all; open, inactive, weight.
+	FewestOpen
+	// FewerOpen: fewer open connections than the others of a sample; open, those of the best of the
+	// others, the size of the sample.
+	FewerOpen
+	// Idle: it has no open connection.
+	Idle
+	// ShortestDelay: the shortest expected delay of all, (open+1)/weight; open, weight.
+	ShortestDelay
+	// LowerCost: a lower cost than the other of a sample, both in microseconds; latency times open
+	// connections plus one.
+	LowerCost
+	// Noted: see Note.
+	Noted
+)
 
 // Verdict is the verdict on the packet.
 type Verdict uint8

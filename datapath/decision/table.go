@@ -26,7 +26,7 @@ type Table struct {
 	// ports are open, loopback ones aside.
 	localAddrs    map[[16]byte]struct{}
 	nodePortAddrs map[[16]byte]struct{}
-	// sorted returns all service ports in order; the list is made on the first call.
+	// sorted returns all service ports in order; the list is made on the first call. nil: it is not kept.
 	sorted func() []*ServicePort
 }
 
@@ -133,17 +133,12 @@ func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
 }
 
 func sortedPorts(services persistent.Map[ServiceName, []*ServicePort]) []*ServicePort {
-	names := make([]ServiceName, 0, services.Len())
-	for name := range services.All() {
-		names = append(names, name)
+	all := make([][]*ServicePort, 0, services.Len())
+	for _, ports := range services.All() {
+		all = append(all, ports)
 	}
-	slices.SortFunc(names, ServiceName.Compare)
-	var ports []*ServicePort
-	for _, name := range names {
-		of, _ := services.Get(name)
-		ports = append(ports, of...)
-	}
-	return ports
+	slices.SortFunc(all, func(a, b []*ServicePort) int { return a[0].Name.Service().Compare(b[0].Name.Service()) })
+	return slices.Concat(all...)
 }
 
 func (t *Table) locate() {
@@ -160,17 +155,8 @@ func (t *Table) locate() {
 // ServesNodePorts reports whether node ports are open on the address. As in kube-proxy's
 // NodePortAddresses, there is no restriction if all prefixes are of the other family.
 func ServesNodePorts(a netip.Addr, within []netip.Prefix) bool {
-	restricted := false
-	for _, p := range within {
-		if FamilyOf(p.Addr()) != FamilyOf(a) {
-			continue
-		}
-		if p.Contains(a.Unmap()) {
-			return true
-		}
-		restricted = true
-	}
-	return !restricted
+	_, restricted := PrefixOf(within, FamilyOf(a))
+	return !restricted || slices.ContainsFunc(within, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }
 
 // Generation counts the tables made since the start, from 1.
@@ -186,7 +172,7 @@ func (t *Table) Node() *Node { return &t.node }
 // a table takes time in proportion to their number.
 func (t *Table) Services() []*ServicePort {
 	if t.sorted == nil {
-		return nil // the zero Table
+		return sortedPorts(t.services)
 	}
 	return t.sorted()
 }
@@ -195,8 +181,7 @@ func (t *Table) Services() []*ServicePort {
 // and after it. Services of the result takes time at each call, as the list is not kept.
 func (t *Table) Archive() *Table {
 	a := *t
-	services := t.services
-	a.sorted = func() []*ServicePort { return sortedPorts(services) }
+	a.sorted = nil
 	return &a
 }
 
@@ -227,16 +212,9 @@ func (t *Table) NodePortAddresses() []netip.Addr {
 // AllNodePortAddresses reports whether node ports of the family are open on all addresses of the
 // node (kube-proxy: NodePortAddresses.MatchAll).
 func (t *Table) AllNodePortAddresses(f Family) bool {
-	restricted := false
-	for _, p := range t.node.NodePortAddresses {
-		if FamilyOf(p.Addr()) == f {
-			if p.Bits() == 0 {
-				return true
-			}
-			restricted = true
-		}
-	}
-	return !restricted
+	within := t.node.NodePortAddresses
+	_, restricted := PrefixOf(within, f)
+	return !restricted || slices.ContainsFunc(within, func(p netip.Prefix) bool { return FamilyOf(p.Addr()) == f && p.Bits() == 0 })
 }
 
 // OpensNodePorts reports whether node ports are open on the address, which need not be the node's.
