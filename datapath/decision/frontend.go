@@ -225,22 +225,20 @@ func (t *Table) SameConflicts(as *Table) bool { return t.contested.Same(as.conte
 
 // ChangedServices finds the Services with a different service port; before or after is nil if it has none.
 func (t *Table) ChangedServices(since *Table, changed func(name ServiceName, before, after []*ServicePort)) {
-	persistent.Diff(since.orEmpty().services, t.services, func(name ServiceName, before, after *[]*ServicePort) {
-		changed(name, valueOf(before), valueOf(after))
-	})
+	persistent.Diff(since.orEmpty().services, t.services, changed)
 }
 
 // ChangedAddresses finds the addresses, with ports, whose service port differs; before or after is nil without one.
 func (t *Table) ChangedAddresses(since *Table, changed func(at netip.AddrPort, p Protocol, before, after *ServicePort)) {
-	persistent.Diff(since.orEmpty().addresses, t.addresses, func(k addrPortKey, before, after **frontend) {
-		changed(k.addrPort(), Protocol(k.proto), valueOf(before).owner(), valueOf(after).owner())
+	persistent.Diff(since.orEmpty().addresses, t.addresses, func(k addrPortKey, before, after *frontend) {
+		changed(k.addrPort(), Protocol(k.proto), before.owner(), after.owner())
 	})
 }
 
 // ChangedNodePorts is [Table.ChangedAddresses] for node ports.
 func (t *Table) ChangedNodePorts(since *Table, changed func(port uint16, p Protocol, f Family, before, after *ServicePort)) {
-	persistent.Diff(since.orEmpty().nodePorts, t.nodePorts, func(k portKey, before, after **frontend) {
-		changed(k.port, k.proto, k.family, valueOf(before).owner(), valueOf(after).owner())
+	persistent.Diff(since.orEmpty().nodePorts, t.nodePorts, func(k portKey, before, after *frontend) {
+		changed(k.port, k.proto, k.family, before.owner(), after.owner())
 	})
 }
 
@@ -259,11 +257,4 @@ func (c *frontend) owner() *ServicePort {
 		return nil
 	}
 	return c.service
-}
-
-func valueOf[T any](p *T) (value T) {
-	if p == nil {
-		return value
-	}
-	return *p
 }
