@@ -65,8 +65,11 @@ func inForce(kept []observe.Capability) (s observe.Confinement) {
 		name, value, _ := strings.Cut(line, ":")
 		switch value = strings.TrimSpace(value); name {
 		case "CapEff":
-			for _, c := range parseSet(value).names() {
-				s.Capabilities = append(s.Capabilities, observe.Capability{Name: c, Use: uses[c]})
+			set, _ := strconv.ParseUint(value, 16, 64)
+			for i := range 64 {
+				if name := capabilityName(i); set&(1<<i) != 0 {
+					s.Capabilities = append(s.Capabilities, observe.Capability{Name: name, Use: uses[name]})
+				}
 			}
 		case "NoNewPrivs":
 			s.NoNewPrivs = value == "1"
@@ -85,19 +88,15 @@ var capabilityNames = [...]string{
 	"CAP_CHECKPOINT_RESTORE",
 }
 
-// set is a set of capabilities, one bit for each.
-type set uint64
-
-const dacOverride, dacReadSearch set = 1 << unix.CAP_DAC_OVERRIDE, 1 << unix.CAP_DAC_READ_SEARCH
-
-// parseSet reads a set as /proc/PID/status has it.
-func parseSet(hex string) set {
-	n, _ := strconv.ParseUint(hex, 16, 64)
-	return set(n)
+func capabilityName(number int) string {
+	if number < len(capabilityNames) {
+		return capabilityNames[number]
+	}
+	return "CAP_" + strconv.Itoa(number)
 }
 
-// setOf is the set of capabilities with names.
-func setOf(list []observe.Capability) (s set, err error) {
+// setOf is the set of capabilities with names, one bit for each.
+func setOf(list []observe.Capability) (s uint64, err error) {
 	for _, c := range list {
 		i := slices.Index(capabilityNames[:], c.Name)
 		if i < 0 {
@@ -108,29 +107,9 @@ func setOf(list []observe.Capability) (s set, err error) {
 	return s, nil
 }
 
-func (s set) names() (names []string) {
-	for i := range 64 {
-		switch {
-		case s&(1<<i) == 0:
-		case i < len(capabilityNames):
-			names = append(names, capabilityNames[i])
-		default:
-			names = append(names, "CAP_"+strconv.Itoa(i))
-		}
-	}
-	return names
-}
-
-// threadSets are the permitted, effective and inheritable capabilities of a thread.
-type threadSets struct{ permitted, effective, inheritable set }
-
-// data is what capset(2) takes, for version 3.
-func (t threadSets) data() [2]unix.CapUserData {
-	low := func(shift int) unix.CapUserData {
-		return unix.CapUserData{Effective: uint32(t.effective >> shift), Permitted: uint32(t.permitted >> shift), Inheritable: uint32(t.inheritable >> shift)}
-	}
-	return [2]unix.CapUserData{low(0), low(32)}
-}
+// threadSets are the permitted, effective and inheritable capabilities of a thread as capget(2) has them, in version 3: the
+// first 32, and the others.
+type threadSets [2]unix.CapUserData
 
 func capabilityHeader() unix.CapUserHeader {
 	return unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -139,25 +118,10 @@ func capabilityHeader() unix.CapUserHeader {
 // ownSets are the sets of the calling thread.
 func ownSets() (t threadSets, err error) {
 	header := capabilityHeader()
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
+	if err := unix.Capget(&header, &t[0]); err != nil {
 		return t, fmt.Errorf("capget: %w", err)
 	}
-	join := func(low, high uint32) set { return set(low) | set(high)<<32 }
-	return threadSets{
-		join(data[0].Permitted, data[1].Permitted), join(data[0].Effective, data[1].Effective), join(data[0].Inheritable, data[1].Inheritable),
-	}, nil
-}
-
-// capabilities returns the ones to keep: those in the configuration, and those that its files require.
-func (c *Config) capabilities() (kept []observe.Capability, err error) {
-	own, err := ownSets()
-	if err != nil {
-		return c.Capabilities, err
-	}
-	kept = slices.Clone(c.Capabilities)
-	more, err := c.fileCapabilities(own)
-	return append(kept, more...), err
+	return t, nil
 }
 
 // dropCapabilities leaves every thread only what is in the list, and no way to get more.
@@ -183,19 +147,23 @@ func dropCapabilities(list []observe.Capability) error {
 		if _, _, errno := psx.Syscall3(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(i), 0); errno == unix.EPERM {
 			break
 		} else if errno != 0 {
-			return fmt.Errorf("remove %s from the bounding set: %w", set(1 << i).names()[0], errno)
+			return fmt.Errorf("remove %s from the bounding set: %w", capabilityName(i), errno)
 		}
 	}
 	var errs []error
 	if _, _, errno := psx.Syscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
 		errs = append(errs, fmt.Errorf("clear the ambient set: %w", errno))
 	}
-	kept := threadSets{permitted: own.permitted & keep, effective: own.permitted & keep}
+	var kept threadSets
+	for i := range kept {
+		kept[i].Permitted = own[i].Permitted & uint32(keep>>(32*i))
+		kept[i].Effective = kept[i].Permitted
+	}
 	if own == kept {
 		return errors.Join(errs...) // whoever started the process may have forbidden capset
 	}
-	header, data := capabilityHeader(), kept.data()
-	if _, _, errno := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data)), 0); errno != 0 {
+	header := capabilityHeader()
+	if _, _, errno := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&kept)), 0); errno != 0 {
 		errs = append(errs, fmt.Errorf("capset: %w", errno))
 	}
 	return errors.Join(errs...)

@@ -15,15 +15,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// fileCapabilities are the capabilities without which the process cannot open the configuration's
-// files: root without them has no access to other users' private files.
-func (c *Config) fileCapabilities(own threadSets) (kept []observe.Capability, err error) {
-	const dac = dacOverride | dacReadSearch
-	if own.effective&dac == 0 {
-		return nil, nil
+// capabilities returns the ones to keep: those in the configuration, and those without which the process cannot open the
+// configuration's files: root without them has no access to other users' private files.
+func (c *Config) capabilities() (kept []observe.Capability, err error) {
+	const dac = 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+	kept = slices.Clone(c.Capabilities)
+	own, err := ownSets()
+	if err != nil || own[0].Effective&dac == 0 {
+		return kept, err
 	}
 	without := own
-	without.effective &^= dac
+	without[0].Effective &^= dac
 	err = withSets(without, own, func() {
 		for _, dir := range slices.Concat(c.Sockets, c.Files) {
 			if errors.Is(unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS), unix.EACCES) {
@@ -44,14 +46,13 @@ func (c *Config) fileCapabilities(own threadSets) (kept []observe.Capability, er
 // withSets runs f in a thread with sets of its own.
 func withSets(sets, own threadSets, f func()) error {
 	runtime.LockOSThread()
-	header, data := capabilityHeader(), sets.data()
-	if err := unix.Capset(&header, &data[0]); err != nil {
+	header := capabilityHeader()
+	if err := unix.Capset(&header, &sets[0]); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("capset: %w", err)
 	}
 	f()
-	header, data = capabilityHeader(), own.data()
-	if err := unix.Capset(&header, &data[0]); err != nil {
+	if err := unix.Capset(&header, &own[0]); err != nil {
 		return fmt.Errorf("capset: %w", err) // other goroutines cannot use this thread
 	}
 	runtime.UnlockOSThread()
