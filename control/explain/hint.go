@@ -87,10 +87,11 @@ func (s *Simulator) nearMiss(p *decision.Packet) string {
 
 // closed returns the reason why node ports are not open on an address.
 func (s *Simulator) closed(a netip.Addr) string {
+	node := s.table.Node()
 	switch {
 	case a.Is6() && a.IsLoopback():
 		return "node ports are never open on IPv6 loopback addresses"
-	case a.IsLoopback() && !s.table.Node().LocalhostNodePorts && s.listed(a):
+	case a.IsLoopback() && !node.LocalhostNodePorts && decision.ServesNodePorts(a, node.NodePortAddresses):
 		return "--localhost-nodeports=false closes node ports on loopback addresses"
 	case s.table.IsLocal(a):
 		return fmt.Sprintf("--nodeport-addresses excludes %s", a)
@@ -101,12 +102,6 @@ func (s *Simulator) closed(a netip.Addr) string {
 		}
 	}
 	return fmt.Sprintf("%s is not a known address of this node: set --node-ip or --node", a)
-}
-
-// listed reports whether the node port addresses contain the address.
-func (s *Simulator) listed(a netip.Addr) bool {
-	return s.table.AllNodePortAddresses(decision.FamilyOf(a)) ||
-		slices.ContainsFunc(s.table.Node().NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // portsOf lists the service ports with the address.

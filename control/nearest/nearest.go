@@ -37,14 +37,16 @@ func Hint(wrong string, names []string) string {
 	return ""
 }
 
-// Few lists the first names for a message, and the number of the others.
-func Few(names []string) string {
+// Few lists the first names in alphabetical order for a message, and the number of the others.
+func Few(names []string) string { return Some(slices.Compact(slices.Sorted(slices.Values(names)))) }
+
+// Some is Few for a list that has an order.
+func Some(list []string) string {
 	const few = 8
-	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
-	if n := len(sorted); n > few {
-		sorted = append(sorted[:few], fmt.Sprintf("and %d more", n-few))
+	if n := len(list); n > few {
+		list = append(list[:few:few], fmt.Sprintf("and %d more", n-few))
 	}
-	return strings.Join(sorted, ", ")
+	return strings.Join(list, ", ")
 }
 
 // base is a name without its namespace.
@@ -81,13 +83,4 @@ func distance(a, b string) int {
 		before, last, row = last, row, before
 	}
 	return last[len(b)]
-}
-
-// Some joins the first few of a list.
-func Some(list []string) string {
-	const few = 8
-	if len(list) > few {
-		list = append(list[:few:few], fmt.Sprintf("and %d more", len(list)-few))
-	}
-	return strings.Join(list, ", ")
 }

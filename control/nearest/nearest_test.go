@@ -57,11 +57,12 @@ func TestFew(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
 func TestSome(t *testing.T) {
 	if got, want := Some([]string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}), "1, 2, 3, 4, 5, 6, 7, 8, and 2 more"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := Some([]string{"1", "2"}); got != "1, 2" {
+	if got := Some([]string{"2", "1"}); got != "2, 1" {
 		t.Errorf("got %q", got)
 	}
 }

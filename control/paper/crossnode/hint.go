@@ -50,8 +50,7 @@ func (s *Simulator) nodeHint(d *decision.Decision) string {
 	if len(names) == 0 {
 		return ""
 	}
-	slices.Sort(names)
-	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node to one of %s.", nearest.Some(slices.Compact(names)))
+	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node to one of %s.", nearest.Few(names))
 }
 
 // otherNodesPod is about pods on other nodes: their own node decides about services. Only its own node ports are left
