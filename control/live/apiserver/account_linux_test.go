@@ -16,8 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
@@ -77,14 +79,14 @@ func (a *account) awaitRights(rules []rbacv1.PolicyRule) {
 
 func (a *account) start(kubeconfig string) {
 	log := slog.New(slog.NewTextHandler(a, nil))
-	client, _, err := (&Connection{Kubeconfig: kubeconfig, QPS: -1}).Connect(log)
+	client, _, err := (&Connection{ClientConnection: proxyconfig.ClientConnection{Kubeconfig: kubeconfig, QPS: -1}}).Connect(log)
 	if err != nil {
 		a.Fatal(err)
 	}
 	a.client = client
 	ctx, cancel := context.WithCancel(a.Context())
 	a.recorder = NewRecorder(ctx, client, "worker", log)
-	a.tokens = &Tokens{Client: client, Account: Account{"kube-system", a.name}}
+	a.tokens = &Tokens{Client: client, Account: types.NamespacedName{Namespace: "kube-system", Name: a.name}}
 	source := New(Config{Client: client, Node: "worker", NeedNodeIPs: true, Pods: true, Logger: log})
 	ended := make(chan error, 1)
 	go func() {

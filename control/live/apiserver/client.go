@@ -105,28 +105,19 @@ func (c *restClient) ReviewToken(ctx context.Context, review *authenticationv1.T
 // service, and may not be used here; one of the API server's cannot be used there by nfqproxy.
 const TokenAudience = "nfqproxy"
 
-// Account is a ServiceAccount.
-type Account struct{ Namespace, Name string }
-
-// ParseAccount parses NAMESPACE/NAME.
-func ParseAccount(s string) (a Account, err error) {
+// ParseAccount parses NAMESPACE/NAME of a ServiceAccount.
+func ParseAccount(s string) (account types.NamespacedName, err error) {
 	namespace, name, ok := strings.Cut(s, "/")
 	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return a, fmt.Errorf("%q: want NAMESPACE/NAME of a ServiceAccount", s)
+		return account, fmt.Errorf("%q: want NAMESPACE/NAME of a ServiceAccount", s)
 	}
-	return Account{namespace, name}, nil
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
-
-// String returns NAMESPACE/NAME.
-func (a Account) String() string { return a.Namespace + "/" + a.Name }
-
-// user is the account's name as a user (MakeUsername in k8s.io/apiserver/pkg/authentication/serviceaccount).
-func (a Account) user() string { return "system:serviceaccount:" + a.Namespace + ":" + a.Name }
 
 // Tokens checks tokens of a ServiceAccount. It is safe for concurrent use.
 type Tokens struct {
 	Client  Client
-	Account Account
+	Account types.NamespacedName
 }
 
 // Review has the API server check a token: it returns why the token is wrong; empty: it is one of the
@@ -142,6 +133,8 @@ func (t *Tokens) Review(ctx context.Context, token string) (wrong string, err er
 	case err != nil:
 		return "", fmt.Errorf("the API server does not answer: %w", err)
 	}
+	// The account's name as a user: MakeUsername in k8s.io/apiserver/pkg/authentication/serviceaccount.
+	user := "system:serviceaccount:" + t.Account.Namespace + ":" + t.Account.Name
 	status, want := &review.Status, fmt.Sprintf("want a token of ServiceAccount %s with audience %s (kubectl create token)", t.Account, TokenAudience)
 	switch {
 	case !status.Authenticated:
@@ -149,7 +142,7 @@ func (t *Tokens) Review(ctx context.Context, token string) (wrong string, err er
 	// An API server without support for audiences reviews for its own ones.
 	case !slices.Contains(status.Audiences, TokenAudience):
 		return "it is for another audience: " + want, nil
-	case status.User.Username != t.Account.user():
+	case status.User.Username != user:
 		return "it is of " + status.User.Username + ": " + want, nil
 	}
 	return "", nil

@@ -13,6 +13,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 )
 
 // TestRequests: what the client sends, where and in which encoding.
@@ -30,7 +32,7 @@ func TestRequests(t *testing.T) {
 		sent, accepts string
 	}{
 		{Connection{Master: server.URL}, protobuf, both},
-		{Connection{Master: server.URL, ContentType: "application/json", AcceptContentTypes: "application/json"}, "application/json", "application/json"},
+		{Connection{Master: server.URL, ClientConnection: proxyconfig.ClientConnection{ContentType: "application/json", AcceptContentTypes: "application/json"}}, "application/json", "application/json"},
 	} {
 		client, _, err := tt.connection.Connect(slog.New(slog.DiscardHandler))
 		if err != nil {

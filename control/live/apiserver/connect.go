@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
@@ -24,15 +25,11 @@ import (
 // service account, and the address from its environment. As that is a service address, which needs
 // a service proxy, a proxy should have a kubeconfig.
 type Connection struct {
-	Kubeconfig string // path; empty: in-cluster
-	Master     string // URL that overrides the kubeconfig's
-	// QPS and Burst limit requests; 0: client-go's defaults.
-	QPS   float32
-	Burst int
-	// ContentType of what is sent and AcceptContentTypes; empty: protobuf, JSON where
+	// ClientConnection has client-go's defaults where QPS or Burst are 0. Without content types it is protobuf, JSON where
 	// there is none.
-	ContentType, AcceptContentTypes string
-	UserAgent                       string
+	proxyconfig.ClientConnection
+	Master    string // URL that overrides the kubeconfig's
+	UserAgent string
 }
 
 // Uses lists the files and processes that a client opens and starts while it runs.
@@ -62,7 +59,7 @@ func (c *Connection) Connect(log *slog.Logger) (Client, Uses, error) {
 		return nil, Uses{}, err
 	}
 	config.UserAgent = c.UserAgent
-	config.QPS, config.Burst = c.QPS, c.Burst
+	config.QPS, config.Burst = c.QPS, int(c.Burst)
 	config.ContentType = cmp.Or(c.ContentType, runtime.ContentTypeProtobuf)
 	config.AcceptContentTypes = cmp.Or(c.AcceptContentTypes, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

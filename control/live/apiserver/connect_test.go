@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 )
 
 // TestUses: a client names the files that it reads again, and the program that it starts.
@@ -33,7 +35,7 @@ users: [{name: u, user: {`+user+`}}]
 		"tokenFile: token": {Files: []string{token}}, // relative to the kubeconfig
 		"exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}": {Program: "aws"},
 	} {
-		c := Connection{Kubeconfig: config(user)}
+		c := Connection{ClientConnection: proxyconfig.ClientConnection{Kubeconfig: config(user)}}
 		_, got, err := c.Connect(slog.New(slog.DiscardHandler))
 		if err != nil || !slices.Equal(got.Files, want.Files) || got.Program != want.Program {
 			t.Errorf("%s: %+v, error %v, want %+v", user, got, err, want)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/view/clusterobjects"
 )
 
@@ -25,7 +26,7 @@ func testList(t *testing.T, c *cluster.Cluster) {
 		t.Fatal(err)
 	}
 	list := func(kubeconfig string) (*kube.Objects, error) {
-		config, err := (&Connection{Kubeconfig: kubeconfig}).load()
+		config, err := (&Connection{ClientConnection: proxyconfig.ClientConnection{Kubeconfig: kubeconfig}}).load()
 		if err != nil {
 			t.Fatal(err)
 		}

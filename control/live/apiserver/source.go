@@ -32,7 +32,6 @@ const (
 	slicesNotOfHeadless  = "!" + corev1.IsHeadlessService
 	nodeIPsTimeout       = 30 * time.Second // kube-proxy's, as the next
 	podCIDRsTimeout      = 5 * time.Minute
-	defaultResyncPeriod  = 15 * time.Minute // kube-proxy's configSyncPeriod
 	waitingForNodeReport = 10 * time.Second
 )
 
@@ -50,7 +49,7 @@ type Config struct {
 	// Pods has all Pods watched, for their names: a lot on a large cluster. No update waits
 	// for them, nor for the right to see them.
 	Pods bool
-	// ResyncPeriod is how often the cache is gone through again; 0: every 15 minutes.
+	// ResyncPeriod is how often the cache is gone through again; 0: never.
 	ResyncPeriod time.Duration
 	// NodeChanged is called with the node's own Node object, at first and whenever it changes;
 	// it may be nil. It must not block.
@@ -84,9 +83,6 @@ type Source struct {
 
 // New returns a Source that runs once.
 func New(config Config) *Source {
-	if config.ResyncPeriod == 0 {
-		config.ResyncPeriod = defaultResyncPeriod
-	}
 	if config.Waiting == nil {
 		config.Waiting = func(string) {}
 	}
@@ -149,10 +145,12 @@ func (s *Source) Run(ctx context.Context, publish func(servicetable.Update)) err
 		case <-ctx.Done():
 			return nil
 		case <-s.changed:
-			if u := s.take(); len(u.Services)+len(u.EndpointSlices)+len(u.Nodes)+len(u.Pods) > 0 {
-				if len(u.Services)+len(u.EndpointSlices)+len(u.Nodes) > 0 {
-					s.unsaved.Store(true)
-				}
+			u := s.take()
+			kept := len(u.Services) + len(u.EndpointSlices) + len(u.Nodes)
+			if kept > 0 {
+				s.unsaved.Store(true)
+			}
+			if kept+len(u.Pods) > 0 {
 				publish(u)
 			}
 		}

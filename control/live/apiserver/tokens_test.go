@@ -7,6 +7,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -36,7 +37,7 @@ func TestReview(t *testing.T) {
 			sent = a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview)
 			return true, &authenticationv1.TokenReview{Status: tt.status}, tt.err
 		})
-		wrong, err := (&Tokens{Client: apiservertest.Client{Interface: client}, Account: Account{"kube-system", "nfqproxy-reader"}}).Review(t.Context(), "secret")
+		wrong, err := (&Tokens{Client: apiservertest.Client{Interface: client}, Account: types.NamespacedName{Namespace: "kube-system", Name: "nfqproxy-reader"}}).Review(t.Context(), "secret")
 		if !errors.Is(err, tt.err) || (wrong == "") != (tt.want == "") || !strings.HasPrefix(wrong, tt.want) {
 			t.Errorf("%s: %q, %v; want %q", tt.name, wrong, err, tt.want)
 		}
@@ -47,11 +48,11 @@ func TestReview(t *testing.T) {
 }
 
 func TestParseAccount(t *testing.T) {
-	for s, want := range map[string]Account{
-		"kube-system/nfqproxy-reader": {"kube-system", "nfqproxy-reader"}, "a/b.c": {"a", "b.c"},
+	for s, want := range map[string]types.NamespacedName{
+		"kube-system/nfqproxy-reader": {Namespace: "kube-system", Name: "nfqproxy-reader"}, "a/b.c": {Namespace: "a", Name: "b.c"},
 		"": {}, "nfqproxy": {}, "/x": {}, "x/": {}, "a/b/c": {}, "a/B": {}, "a b/c": {}, "a/b:c": {},
 	} {
-		if got, err := ParseAccount(s); got != want || (err == nil) != (want != Account{}) {
+		if got, err := ParseAccount(s); got != want || (err == nil) != (want != types.NamespacedName{}) {
 			t.Errorf("%q: %v, %v; want %v", s, got, err, want)
 		}
 	}

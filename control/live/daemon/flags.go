@@ -171,7 +171,8 @@ func (f *Flags) Run(ctx context.Context, version string, stdout, stderr io.Write
 	}
 	cfg.Node.Algorithms, cfg.Node.Balance = a.Registry, a.Chosen
 	process := &process{cfg: cfg, flags: f, version: version, log: log, stdout: stdout}
-	if err := process.connect(); err != nil {
+	connection := apiserver.Connection{ClientConnection: cfg.ClientConnection, Master: f.master, UserAgent: "nfqproxy/" + version}
+	if process.client, process.clientUses, err = connection.Connect(log); err != nil {
 		return err
 	}
 	p := &proxy{process: process, balance: newBalancer(process, a), config: f.engine}

@@ -61,16 +61,6 @@ type process struct {
 	apiServer atomic.Pointer[apiserver.Source]
 }
 
-// connect makes the client of the API server. It reads files only.
-func (p *process) connect() (err error) {
-	c := apiserver.Connection{
-		Kubeconfig: p.cfg.Kubeconfig, Master: p.flags.master, QPS: p.cfg.QPS, Burst: int(p.cfg.Burst),
-		ContentType: p.cfg.ContentType, AcceptContentTypes: p.cfg.AcceptContentTypes, UserAgent: "nfqproxy/" + p.version,
-	}
-	p.client, p.clientUses, err = c.Connect(p.log)
-	return err
-}
-
 // listen serves one of our own addresses, unless it is empty.
 func (p *process) listen(name string, connections limit.Numbers, address string, handler http.Handler) {
 	if address == "" {

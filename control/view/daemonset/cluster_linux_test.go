@@ -27,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
@@ -180,7 +181,7 @@ func (w *world) daemonAt(node, host string, c flowapi.Config, arguments ...strin
 	d.fake.StatusAnswer.Node = node
 	c.Observer = d.fake
 	if c.Reviewer == nil && c.Token == "" {
-		c.Reviewer = &apiserver.Tokens{Client: w.daemons, Account: apiserver.Account{Namespace: "kube-system", Name: "nfqproxy-reader"}}
+		c.Reviewer = &apiserver.Tokens{Client: w.daemons, Account: types.NamespacedName{Namespace: "kube-system", Name: "nfqproxy-reader"}}
 	}
 	l, err := flowapi.Listen(address)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
@@ -498,7 +499,7 @@ func (w *world) testTokens() {
 	}
 	// Reviewed after the one that the relay has, so that the API server keeps it longer.
 	revoked := token("nfqproxy-reader", "nfqproxy")
-	reviewer := &apiserver.Tokens{Client: w.daemons, Account: apiserver.Account{Namespace: "kube-system", Name: "nfqproxy-reader"}}
+	reviewer := &apiserver.Tokens{Client: w.daemons, Account: types.NamespacedName{Namespace: "kube-system", Name: "nfqproxy-reader"}}
 	if wrong, err := reviewer.Review(w.Context(), revoked); wrong != "" || err != nil {
 		w.Errorf("%s %v", wrong, err)
 	}

@@ -11,12 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 )
 
 // TestMembers: a node stays a member for a while after its last pod, with the same Observer.
@@ -90,7 +89,7 @@ func TestTokens(t *testing.T) {
 			// The API server may give a shorter time.
 			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint(made), ExpirationTimestamp: metav1.NewTime(time.Now().Add(10 * time.Minute))}}, nil
 		})
-		tokens := &requested{set: &set{client: client}, account: apiserver.Account{Namespace: "net", Name: "reader"}}
+		tokens := &requested{set: &set{client: client}, account: types.NamespacedName{Namespace: "net", Name: "reader"}}
 		expect := func(want string) {
 			t.Helper()
 			if got, err := tokens.get(t.Context()); got != want || err != nil {

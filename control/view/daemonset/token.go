@@ -11,6 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 )
@@ -54,7 +55,7 @@ const (
 // requested are tokens of a ServiceAccount.
 type requested struct {
 	set     *set
-	account apiserver.Account
+	account types.NamespacedName
 
 	mu    sync.Mutex
 	token string
