@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -99,6 +98,3 @@ func check(cfg *proxyconfig.Config) error {
 	}
 	return nil
 }
-
-// defaultQueues is one for each core, within reason.
-func defaultQueues() uint16 { return uint16(min(runtime.NumCPU(), 8)) }

@@ -2,13 +2,12 @@ package daemon
 
 import (
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/live/confine"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
@@ -80,9 +79,8 @@ func lowPort(first uint16, addresses ...string) string {
 
 // firstUserPort is the first port for which no capability is needed.
 func firstUserPort() uint16 {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
-	if n, wrong := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 16); err == nil && wrong == nil {
-		return uint16(n)
+	if n, err := (proxyconfig.KernelFiles{}).Read("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err == nil {
+		return uint16(n) // the kernel takes no other value
 	}
 	return 1024
 }

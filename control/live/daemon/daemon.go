@@ -109,9 +109,7 @@ func (s *supervisor) run(ctx context.Context, stuck func() bool, log *slog.Logge
 	var tick <-chan time.Time
 	if s.watchdog > 0 {
 		// One message in four is enough, so a worker may be slow for a moment.
-		ticker := time.NewTicker(s.watchdog / 4)
-		defer ticker.Stop()
-		tick = ticker.C
+		tick = time.Tick(s.watchdog / 4)
 	}
 	for {
 		select {

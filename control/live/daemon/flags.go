@@ -107,7 +107,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.config.addServing(flags)
 	f.flowAPI.addMetrics(flags)
 	usage.Group(flags, "Health, metrics and messages")
-	flags.Uint16Var(&f.engine.Queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and the same number for other packets; packets are spread over them by CPU")
+	flags.Uint16Var(&f.engine.Queues, "queues", uint16(min(runtime.NumCPU(), 8)), "number of netfilter queues for packets to services, and the same number for other packets; packets are spread over them by CPU")
 	flags.Uint16Var(&f.engine.FirstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
 	flags.DurationVar(&f.engine.QueueTimeout, "queue-timeout", engine.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
 	flags.DurationVar(&f.engine.BusyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
@@ -124,7 +124,8 @@ func (f *Flags) complete() {
 		f.accounting = false
 	}
 	if !f.set.Changed("state-dir") {
-		f.stateDir = defaultStateDir()
+		// systemd makes this directory for a unit with StateDirectory (systemd.exec(5)).
+		f.stateDir, _, _ = strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
 	}
 	// Flows to no service are not queued.
 	f.engine.OnlyServices = f.scope == scopeServices || f.decide == decideKernel
@@ -243,11 +244,23 @@ func (f *Flags) check() error {
 	return f.flowAPI.check()
 }
 
-// defaultStateDir is the directory that systemd makes for a unit with StateDirectory (systemd.exec(5));
-// empty: there is none.
-func defaultStateDir() string {
-	dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
-	return dir
+// decidingFlags are flags about decisions and rules, which --observe leaves to the node's own proxy.
+var decidingFlags = []string{
+	"decide", "balance", "balance-script", "shadow", "second-chance", "seed", "host-masquerade", "takeover", "when-served",
+	"flow-api-holds", "queues", "queue-num", "queue-timeout", "busy-poll", "debug-batch-delay",
+}
+
+// checkObserve validates the flags of a daemon that only observes.
+func (f *Flags) checkObserve() error {
+	for _, name := range decidingFlags {
+		if f.set.Changed(name) {
+			return fmt.Errorf("--%s has no meaning with --observe: the node's own service proxy decides", name)
+		}
+	}
+	if !f.wantsLives() {
+		return errors.New("--observe requires --flow-api: without it nobody can read the records")
+	}
+	return nil
 }
 
 // newLogger makes our log and sets klog's, which client-go writes to.

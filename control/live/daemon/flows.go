@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,8 +22,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/live/otherproxy"
 )
 
 // wantsFlows reports whether flows are recorded at all.
@@ -100,11 +101,8 @@ func (v *recording) start(controller *servicetable.Controller) error {
 		c.Holder, v.config.Gate = holder, holder
 	}
 	v.node, v.config.Sink = localnode.New(c), v
-	services, err := metrics.ParseServicePatterns(f.flowAPI.serviceMetrics)
-	if err != nil {
-		return err
-	}
 	if f.wantsLives() {
+		services, _ := metrics.ParseServicePatterns(f.flowAPI.serviceMetrics) // which check has read
 		v.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: f.flowAPI.metricsLimit})
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
@@ -170,10 +168,7 @@ func (v *recording) serve() error {
 		c.Balancing = v.node
 	}
 	if f.account != "" {
-		account, err := apiserver.ParseAccount(f.account)
-		if err != nil {
-			return wrap("--flow-api-service-account", err)
-		}
+		account, _ := apiserver.ParseAccount(f.account) // which check has read
 		c.Reviewer = &apiserver.Tokens{Client: v.client, Account: account}
 	}
 	server := flowapi.New(c)
@@ -253,10 +248,70 @@ func (v *recording) followKernel() error {
 	return nil
 }
 
+// findProxyInterval is how often the daemon looks which proxy serves the node.
+const findProxyInterval = 30 * time.Second
+
+// observeFlows begins to make records of the flows that the node's own proxy decides, by the first table.
+func (p *proxy) observeFlows(t *decision.Table) error {
+	p.inForce.Store(t)
+	p.findOtherProxy()
+	p.group.Go(func() error {
+		for tick := time.Tick(findProxyInterval); ; {
+			select {
+			case <-p.ctx.Done():
+				return nil
+			case <-tick:
+				p.findOtherProxy()
+			}
+		}
+	})
+	p.followRules()
+	return p.flows.followKernel()
+}
+
+// followRules tells the journal when the rules of the node's own proxy change.
+func (p *proxy) followRules() {
+	flows := p.flows
+	rules, err := otherproxy.OpenRules()
+	if err != nil {
+		p.log.Warn("cannot tell when the service proxy's rules change", "error", err)
+		return
+	}
+	flows.done.Go(func() {
+		if err := rules.Run(flows.ctx, flows); err != nil {
+			flows.RulesMissed()
+			p.log.Warn("can no longer tell when the service proxy's rules change", "error", err)
+		}
+	})
+}
+
+// findOtherProxy notes which proxy serves the node.
+func (p *process) findOtherProxy() {
+	name, err := otherproxy.Find()
+	if err != nil {
+		p.log.Warn("cannot find out which service proxy serves the node", "error", err)
+		name = otherproxy.Unknown
+	}
+	if before := p.otherProxy.Swap(&name); before == nil || *before != name {
+		p.log.Info("observing", "proxy", name)
+	}
+}
+
+// observed is the name of the proxy that the daemon observes; empty: it decides itself.
+func (p *process) observed() string {
+	if name := p.otherProxy.Load(); name != nil {
+		return *name
+	}
+	if p.flags.observe {
+		return otherproxy.Unknown
+	}
+	return ""
+}
+
 // isOn reports whether a sysctl of connection tracking is 1.
 func isOn(name string) bool {
-	text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
-	return err == nil && strings.TrimSpace(string(text)) == "1"
+	value, err := proxyconfig.KernelFiles{}.Read("/proc/sys/net/netfilter/" + name)
+	return err == nil && value == 1
 }
 
 // close ends what start and followKernel started, after the last flow.

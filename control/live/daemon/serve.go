@@ -92,7 +92,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	}
 	controller, err := servicetable.New(servicetable.Config{
 		Node: p.cfg.Node, Objects: p.objects(), Addresses: p.addresses,
-		Publish: p.publish, Progress: progress{p}, Warned: p.warned,
+		Publish: p.publish, Progress: p, Warned: p.warned,
 		MinSyncPeriod: p.cfg.MinSyncPeriod, Logger: p.log,
 	})
 	if err != nil {
@@ -183,17 +183,16 @@ func (p *proxy) serving(t *decision.Table) {
 	p.group.Go(func() error { p.supervisor.run(p.ctx, stuck, p.log); return nil })
 }
 
-// progress reports changes and their application to health and metrics.
-type progress struct{ *proxy }
+// The following methods are a [servicetable.Progress]: they report changes and their application to health and metrics.
 
-func (p progress) Queued(services, slices int) {
+func (p *proxy) Queued(services, slices int) {
 	p.health.Queued()
 	p.metrics.Queued(services, slices)
 }
 
-func (p progress) Taken() { p.health.Taken() }
+func (p *proxy) Taken() { p.health.Taken() }
 
-func (p progress) Updated(s servicetable.Sync) {
+func (p *proxy) Updated(s servicetable.Sync) {
 	if p.inForce.Load() != s.Table {
 		return // it could not be put into force
 	}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"math"
@@ -51,8 +50,7 @@ func (p *process) tuneOOM() {
 	if err == nil {
 		return
 	}
-	text, _ := os.ReadFile(file)
-	is, unreadable := strconv.Atoi(string(bytes.TrimSpace(text)))
+	is, unreadable := proxyconfig.KernelFiles{}.Read(file)
 	if unreadable == nil && is < 0 {
 		p.log.Debug("oom_score_adj stays unchanged", "is", is, "wanted", wanted, "error", err)
 		return
