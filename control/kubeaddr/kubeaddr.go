@@ -75,10 +75,10 @@ func Plain(s string) string {
 // Respelled collects the old spellings among the fields of an object.
 type Respelled []string
 
-// See notes the field if its text has an old spelling.
-func (r *Respelled) See(field, text string) {
+// See notes a text if it has an old spelling. The format and the arguments are the name of its field.
+func (r *Respelled) See(text, format string, args ...any) {
 	if plain := Plain(strings.TrimSpace(text)); plain != "" {
-		*r = append(*r, fmt.Sprintf("%s %q is read as %s", field, text, plain))
+		*r = append(*r, fmt.Sprintf("%s %q is read as %s", fmt.Sprintf(format, args...), text, plain))
 	}
 }
 

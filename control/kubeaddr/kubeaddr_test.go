@@ -60,12 +60,12 @@ func TestPlain(t *testing.T) {
 
 func TestWarning(t *testing.T) {
 	var r Respelled
-	r.See("spec.clusterIP", "10.0.0.1")
+	r.See("10.0.0.1", "spec.clusterIP")
 	if w := r.Warning("service a/b"); w != "" {
 		t.Errorf("a plain spelling: %q", w)
 	}
 	for range 5 {
-		r.See("spec.externalIPs[0]", "10.0.0.01")
+		r.See("10.0.0.01", "spec.externalIPs[%d]", 0)
 	}
 	w := r.Warning("service a/b")
 	for _, want := range []string{"service a/b: ", `spec.externalIPs[0] "10.0.0.01" is read as 10.0.0.1`, "and 2 more"} {

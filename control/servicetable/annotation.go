@@ -33,13 +33,18 @@ func (c *NodeConfig) algorithms() *balance.Registry {
 	return c.Algorithms
 }
 
-// parseWeight reads the annotation's value.
-func parseWeight(value string) (uint16, error) {
+// weightOf reads the annotation of an object. Without a valid one the weight is the default, and ok is false. A wrong one
+// causes the warning.
+func weightOf(object string, annotations map[string]string) (weight uint16, ok bool, warning string) {
+	value, ok := annotations[AnnotationWeight]
+	if !ok {
+		return defaultWeight, false, ""
+	}
 	n, err := strconv.ParseUint(value, 10, 16)
 	if err != nil {
-		return defaultWeight, fmt.Errorf("annotation %s %q: want a number from 0 to 65535; the weight is %d", AnnotationWeight, value, defaultWeight)
+		return defaultWeight, false, fmt.Sprintf("%s: annotation %s %q: want a number from 0 to 65535; the weight is %d", object, AnnotationWeight, value, defaultWeight)
 	}
-	return uint16(n), nil
+	return uint16(n), true, ""
 }
 
 // balanceOf returns [decision.ServicePort.Balance] of a Service's ports.
@@ -129,8 +134,11 @@ func (b *builder) weigh(u *Update) {
 	changed := make(map[string]bool)
 	for name, pod := range u.Pods {
 		key := name.String()
-		weight, ok := podWeight(pod)
-		if was, had := before[key]; had != ok || was != weight {
+		weight, ok := uint16(0), false
+		if pod != nil {
+			weight, ok, _ = weightOf("", pod.Annotations)
+		}
+		if was, had := before[key]; had != ok || ok && was != weight {
 			changed[key] = true
 		}
 		if ok {
@@ -156,29 +164,6 @@ func (b *builder) weigh(u *Update) {
 			}
 		}
 	}
-}
-
-// podWeight is a pod's weight; false: it has none of its own.
-func podWeight(pod *corev1.Pod) (uint16, bool) {
-	if pod == nil {
-		return 0, false
-	}
-	value, ok := pod.Annotations[AnnotationWeight]
-	if !ok {
-		return 0, false
-	}
-	weight, err := parseWeight(value)
-	return weight, err == nil
-}
-
-// weightWarning is about the annotation of an object; mostly empty.
-func weightWarning(object string, annotations map[string]string) string {
-	if value, ok := annotations[AnnotationWeight]; ok {
-		if _, err := parseWeight(value); err != nil {
-			return object + ": " + err.Error()
-		}
-	}
-	return ""
 }
 
 // AnnotationDecide is the annotation of a Service for where its flows are decided: "queue", by the

@@ -150,6 +150,7 @@ func TestBalanceByHand(t *testing.T) {
 			return nil
 		}),
 		Addresses: fixedAddresses(), Publish: func(t *decision.Table) { last = t; tables <- t }, Logger: slog.New(slog.DiscardHandler),
+		Progress: noProgress{}, Warned: func(Warning) {},
 	})
 	if err != nil {
 		t.Fatal(err)

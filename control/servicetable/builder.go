@@ -155,7 +155,8 @@ func (b *builder) apply(u Update) {
 		if object == nil {
 			delete(b.about, about)
 		} else {
-			b.warn(about, podSpellings(object).Warning(about), weightWarning(about, object.Annotations))
+			_, _, weight := weightOf(about, object.Annotations)
+			b.warn(about, podSpellings(object).Warning(about), weight)
 		}
 	}
 	b.weigh(&u)

@@ -31,9 +31,9 @@ type Config struct {
 	// is built go into the next in any case.
 	MinSyncPeriod time.Duration
 	Logger        *slog.Logger
-	// Progress is notified of the progress of changes; it may be nil.
+	// Progress is notified of the progress of changes.
 	Progress Progress
-	// Warned is called for each warning that is logged; it may be nil.
+	// Warned is called for each warning that is logged.
 	Warned func(Warning)
 }
 
@@ -85,6 +85,8 @@ func (c *Config) Validate() error {
 	missing("addresses", c.Addresses == nil)
 	missing("publish", c.Publish == nil)
 	missing("logger", c.Logger == nil)
+	missing("progress", c.Progress == nil)
+	missing("warned", c.Warned == nil)
 	if err := c.Node.Validate(); err != nil {
 		errs = append(errs, err)
 	}
@@ -122,12 +124,6 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	if config.Warned == nil {
-		config.Warned = func(Warning) {}
-	}
-	if config.Progress == nil {
-		config.Progress = noProgress{}
-	}
 	return &Controller{config: config, now: now, requests: make(chan request), builder: newBuilder(config.Node), owners: new(Owners)}, nil
 }
 
@@ -161,7 +157,12 @@ func (c *Controller) Run(ctx context.Context) error {
 	start("objects", &c.loaded, func() error {
 		return c.config.Objects.Run(ctx, func(u Update) {
 			received := c.now()
-			input(func() { c.load(u, received) })
+			input(func() {
+				c.loaded = true
+				c.note(u, received)
+				c.owners.update(u)
+				c.builder.apply(u)
+			})
 		})
 	})
 	start("addresses", &c.located, func() error {
@@ -224,14 +225,6 @@ type end struct {
 	what string
 	gave *bool // something: then nothing more is needed
 	err  error
-}
-
-// load takes what the source of objects published.
-func (c *Controller) load(u Update, received time.Time) {
-	c.loaded = true
-	c.note(u, received)
-	c.owners.update(u)
-	c.builder.apply(u)
 }
 
 // note records an update for the next Sync, before the builder takes it over.
@@ -334,9 +327,3 @@ func (c *Controller) warn(table, before *decision.Table, services []Warning) {
 		warnNew(&c.conflicts, conflicts)
 	}
 }
-
-type noProgress struct{}
-
-func (noProgress) Queued(int, int) {}
-func (noProgress) Taken()          {}
-func (noProgress) Updated(Sync)    {}

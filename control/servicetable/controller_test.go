@@ -225,7 +225,7 @@ func TestControllerLogsWarningsOnce(t *testing.T) {
 
 func TestConfigValidate(t *testing.T) {
 	_, err := New(Config{Node: NodeConfig{ClusterCIDRs: make([]netip.Prefix, 1)}})
-	const want = "controller: objects: missing\naddresses: missing\npublish: missing\nlogger: missing\nclusterCIDRs[0]: not a prefix"
+	const want = "controller: objects: missing\naddresses: missing\npublish: missing\nlogger: missing\nprogress: missing\nwarned: missing\nclusterCIDRs[0]: not a prefix"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -243,6 +243,8 @@ func TestControllerWithRealParts(t *testing.T) {
 		Addresses: fixedAddresses(addrs("172.20.0.2")...),
 		Publish:   func(table *decision.Table) { tables <- table },
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Progress:  noProgress{},
+		Warned:    func(Warning) {},
 	})
 	if err != nil {
 		t.Fatal(err)

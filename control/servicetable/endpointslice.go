@@ -68,17 +68,14 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 		Meta:    metaOf(&s.ObjectMeta),
 		service: s.Labels[discoveryv1.LabelServiceName],
 		family:  familyOf(s.AddressType),
-		weight:  defaultWeight,
 	}
 	if strings.HasPrefix(c.Name, c.service) {
 		c.service = c.Name[:len(c.service)] // as of most: one string for both
 	}
 	about := fmt.Sprintf("endpointslice %s/%s", s.Namespace, s.Name)
-	if w := weightWarning(about, s.Annotations); w != "" {
-		c.warnings = append(c.warnings, w)
-	}
-	if value, ok := s.Annotations[AnnotationWeight]; ok {
-		c.weight, _ = parseWeight(value)
+	var wrong string
+	if c.weight, _, wrong = weightOf(about, s.Annotations); wrong != "" {
+		c.warnings = append(c.warnings, wrong)
 	}
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
 		c.trigger = t.UnixNano()

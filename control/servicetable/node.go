@@ -180,17 +180,8 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 // some of these, or one with 127.0.0.0 in it, or no IPv4 prefix at all (kube-proxy:
 // NodePortAddresses.ContainsIPv4Loopback).
 func containLoopback(prefixes []netip.Prefix) bool {
-	restricted := false
-	for _, p := range prefixes {
-		if decision.FamilyOf(p.Addr()) != decision.IPv4 {
-			continue
-		}
-		if p.Masked().Addr().IsLoopback() || p.Contains(netip.AddrFrom4([4]byte{127, 0, 0, 0})) {
-			return true
-		}
-		restricted = true
-	}
-	return !restricted
+	within := func(p netip.Prefix) bool { return p.Addr().Is4() && p.Masked().Addr().IsLoopback() }
+	return decision.ServesNodePorts(netip.AddrFrom4([4]byte{127, 0, 0, 0}), prefixes) || slices.ContainsFunc(prefixes, within)
 }
 
 // zone is the node's zone, as far as it is known.

@@ -22,24 +22,16 @@ import (
 // an own address. With names the objects are these Services, their EndpointSlices and the Node.
 func Objects(t *decision.Table, names ...decision.ServiceName) *kube.Objects {
 	o := new(kube.Objects)
-	add := func(ports []*decision.ServicePort) {
-		o.Services = append(o.Services, serviceObject(ports))
-		o.EndpointSlices = append(o.EndpointSlices, sliceObjects(ports, t.Node())...)
+	if len(names) == 0 {
+		for _, s := range t.Services() {
+			names = append(names, s.Name.Service())
+		}
+		names = slices.Compact(names)
 	}
 	for _, name := range names {
 		if ports := t.Service(name); len(ports) > 0 {
-			add(ports)
-		}
-	}
-	if len(names) == 0 {
-		all := t.Services()
-		for len(all) > 0 {
-			n := 1
-			for n < len(all) && all[n].Name.Service() == all[0].Name.Service() {
-				n++
-			}
-			add(all[:n])
-			all = all[n:]
+			o.Services = append(o.Services, serviceObject(ports))
+			o.EndpointSlices = append(o.EndpointSlices, sliceObjects(ports, t.Node())...)
 		}
 	}
 	if n := tableNode(t.Node()); n != nil {

@@ -95,6 +95,7 @@ func startControllerWith(t *testing.T, node NodeConfig, minSync time.Duration) *
 			r.tables = append(r.tables, table)
 		},
 		Progress: r,
+		Warned:   func(Warning) {},
 		Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{
 			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Key == slog.TimeKey {
@@ -169,3 +170,9 @@ func (r *running) stop() error {
 	r.cancel()
 	return <-r.ended
 }
+
+type noProgress struct{}
+
+func (noProgress) Queued(int, int) {}
+func (noProgress) Taken()          {}
+func (noProgress) Updated(Sync)    {}

@@ -3,6 +3,8 @@ package servicetable
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,14 +61,14 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 		texts = []string{svc.Spec.ClusterIP} // of an API server before dual-stack
 	}
 	var ips []netip.Addr
-	seen := make(map[decision.Family]bool)
 	for _, s := range texts {
 		a, err := kubeaddr.Parse(s)
-		if err != nil || seen[decision.FamilyOf(a)] {
+		if err != nil {
 			continue // None, none, or what no API server would have let pass
 		}
-		seen[decision.FamilyOf(a)] = true
-		ips = append(ips, a)
+		if _, twice := decision.AddressOf(ips, decision.FamilyOf(a)); !twice {
+			ips = append(ips, a)
+		}
 	}
 	return ips
 }
@@ -154,4 +156,33 @@ func loadBalancerIPs(svc *corev1.Service) []string {
 		}
 	}
 	return ips
+}
+
+// addressesOf returns the addresses of a family, each once.
+func addressesOf(f decision.Family, texts []string) []netip.Addr {
+	var addrs []netip.Addr
+	for _, s := range texts {
+		a, err := kubeaddr.Parse(s)
+		if err == nil && decision.FamilyOf(a) == f && !slices.Contains(addrs, a) {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+// rangesOf returns the prefixes of a family; none, if one of them is everything. White
+// space around them is let pass, as the API server does.
+func rangesOf(f decision.Family, texts []string) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, s := range texts {
+		p, err := kubeaddr.ParsePrefix(strings.TrimSpace(s))
+		if err != nil || decision.FamilyOf(p.Addr()) != f {
+			continue
+		}
+		if p.Bits() == 0 {
+			return nil
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes
 }

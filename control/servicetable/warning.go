@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -94,4 +96,59 @@ func someNames(nodes map[string]*corev1.Node) string {
 		names = append(names[:shown], "...")
 	}
 	return strings.Join(names, ", ")
+}
+
+// serviceSpellings finds old spellings in a Service.
+func serviceSpellings(svc *corev1.Service) (r kubeaddr.Respelled) {
+	if len(svc.Spec.ClusterIPs) == 0 {
+		r.See(svc.Spec.ClusterIP, "spec.clusterIP")
+	}
+	see(&r, "spec.clusterIPs", svc.Spec.ClusterIPs)
+	see(&r, "spec.externalIPs", svc.Spec.ExternalIPs)
+	see(&r, "spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges)
+	for i := range svc.Status.LoadBalancer.Ingress {
+		r.See(svc.Status.LoadBalancer.Ingress[i].IP, "status.loadBalancer.ingress[%d].ip", i)
+	}
+	return r
+}
+
+// sliceSpellings finds old spellings in an EndpointSlice, in the addresses that count.
+func sliceSpellings(s *discoveryv1.EndpointSlice) (r kubeaddr.Respelled) {
+	for i := range s.Endpoints {
+		if addresses := s.Endpoints[i].Addresses; len(addresses) > 0 {
+			r.See(addresses[0], "endpoints[%d].addresses[0]", i)
+		}
+	}
+	return r
+}
+
+// nodeSpellings finds old spellings in a Node. Addresses of other types are names.
+func nodeSpellings(n *corev1.Node) (r kubeaddr.Respelled) {
+	if len(n.Spec.PodCIDRs) == 0 {
+		r.See(n.Spec.PodCIDR, "spec.podCIDR")
+	}
+	see(&r, "spec.podCIDRs", n.Spec.PodCIDRs)
+	for i, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			r.See(a.Address, "status.addresses[%d].address", i)
+		}
+	}
+	return r
+}
+
+// podSpellings finds old spellings in a Pod.
+func podSpellings(p *corev1.Pod) (r kubeaddr.Respelled) {
+	if len(p.Status.PodIPs) == 0 {
+		r.See(p.Status.PodIP, "status.podIP")
+	}
+	for i, ip := range p.Status.PodIPs {
+		r.See(ip.IP, "status.podIPs[%d].ip", i)
+	}
+	return r
+}
+
+func see(r *kubeaddr.Respelled, field string, texts []string) {
+	for i, s := range texts {
+		r.See(s, "%s[%d]", field, i)
+	}
 }

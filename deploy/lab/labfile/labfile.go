@@ -137,7 +137,7 @@ func formats(respelled *kubeaddr.Respelled) map[reflect.Type]yamlfile.Format {
 		return yamlfile.Format{Want: want, Read: func(field string, value any) (any, bool, error) {
 			v, ok, err := f.Read(field, value)
 			if text, isText := value.(string); isText && err == nil {
-				respelled.See(field, text)
+				respelled.See(text, "%s", field)
 			}
 			return v, ok, err
 		}}
