@@ -60,44 +60,23 @@ const UnansweredAfter = 3 * time.Second
 // name, or [Repeated] or [Gone].
 type Event = State
 
-// Tone is the severity of a state, for colours.
-type Tone string
-
-// The tones.
-const (
-	Waiting Tone = "wait" // pending
-	Good    Tone = "good"
-	Notable Tone = "warn" // worth a look
-	Bad     Tone = "bad"  // an error: see [State.IsError]
-	Neutral Tone = "pass"
-)
-
-// meaning holds the properties of an event.
-type meaning struct {
-	name  string
-	tone  Tone
-	ended bool // see [State.Ended]
-	words string
-}
-
-var meanings = [...]meaning{
-	0:           {tone: Waiting},
-	Decided:     {"decided", Waiting, false, "verdict given; no reply seen yet"},
-	Answered:    {"answered", Good, false, "reply seen"},
-	Established: {"established", Good, false, "traffic in both directions"},
-	Closing:     {"closing", Good, false, "one side has closed (FIN)"},
-	Closed:      {"closed", Good, true, "both sides have closed"},
-	Reset:       {"reset", Bad, true, "aborted by one side (RST)"},
-	Refused:     {"refused", Bad, true, "connection refused by the endpoint"},
-	Unanswered:  {"unanswered", Notable, false, "no reply"},
-	Expired:     {"expired", Good, true, "idle until its conntrack entry timed out"},
-	Removed:     {"removed", Notable, true, "its conntrack entry was deleted before its timeout"},
-	Rejected:    {"rejected", Bad, true, "rejected by the verdict; it reached no endpoint"},
-	Dropped:     {"dropped", Bad, true, "dropped by the verdict; it reached no endpoint"},
-	Failed:      {"failed", Bad, true, "conntrack entry could not be created; it reached no endpoint"},
-	Repeated:    {"repeated", Notable, false, "first packet retransmitted and decided again"},
-	Gone:        {"gone", Neutral, false, "conntrack entry deleted; the counters are final"},
-	Unknown:     {"unknown", Waiting, false, ""},
+var names = [...]string{
+	Decided:     "decided",
+	Answered:    "answered",
+	Established: "established",
+	Closing:     "closing",
+	Closed:      "closed",
+	Reset:       "reset",
+	Refused:     "refused",
+	Unanswered:  "unanswered",
+	Expired:     "expired",
+	Removed:     "removed",
+	Rejected:    "rejected",
+	Dropped:     "dropped",
+	Failed:      "failed",
+	Repeated:    "repeated",
+	Gone:        "gone",
+	Unknown:     "unknown",
 }
 
 // States lists all states, in life cycle order.
@@ -115,7 +94,7 @@ func between(first, last Event) []Event {
 }
 
 // String returns the name of a state or event, as in records; empty for the zero value.
-func (s State) String() string { return meanings[s].name }
+func (s State) String() string { return names[s] }
 
 // MarshalText returns the name.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
@@ -130,21 +109,28 @@ func (s *State) UnmarshalText(name []byte) error {
 
 // Ended reports whether a flow in this state has ended: both sides have closed, or it never
 // reached an endpoint. The kernel may keep the conntrack entry for some time (see [Life.Over]).
-func (s State) Ended() bool { return meanings[s].ended }
+func (s State) Ended() bool {
+	switch s {
+	case Closed, Reset, Refused, Expired, Removed, Rejected, Dropped, Failed:
+		return true
+	}
+	return false
+}
 
-// IsError reports whether the state counts as an error: refused, reset, rejected, dropped or
-// failed. Unanswered is not an error, as a reply may still arrive; it is counted separately.
-func (s State) IsError() bool { return meanings[s].tone == Bad }
-
-// Tone returns the tone of the state or event; [Waiting] for one of a later version.
-func (s State) Tone() Tone { return meanings[s].tone }
-
-// Words returns the description of a state or event; empty for one of a later version.
-func (s State) Words() string { return meanings[s].words }
-
-// Open reports whether the flow is open: it has not [State.Ended], and its conntrack entry
-// exists. Counters of open flows count these.
-func (l *Life) Open() bool { return !l.Over && !l.State.Ended() }
+// Order is the position of a state in the life cycle. The kernel's entries never go back.
+func (s State) Order() int {
+	switch s {
+	case Decided, Unanswered:
+		return 0
+	case Answered:
+		return 1
+	case Established:
+		return 2
+	case Closing:
+		return 3
+	}
+	return 4
+}
 
 // First returns the state of a flow at its decision.
 func (d *Flow) First() State { return first(d.Decision.Verdict, d.Outcome == conntrack.Failed) }

@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 // TestStates: which states are final, and which are errors.
@@ -19,10 +20,10 @@ func TestStates(t *testing.T) {
 		if s.Ended() {
 			ended = append(ended, s)
 		}
-		if s.IsError() {
+		if vocabulary.StateOf(s).IsError() {
 			errors = append(errors, s)
 		}
-		if s.IsError() && !s.Ended() {
+		if vocabulary.StateOf(s).IsError() && !s.Ended() {
 			t.Errorf("%s is an error, and has not ended", s)
 		}
 		if s.IsDecision() != (s == flow.Decided || s == flow.Rejected || s == flow.Dropped || s == flow.Failed) {
@@ -47,7 +48,7 @@ func TestStates(t *testing.T) {
 		}
 	}
 	var later flow.State
-	if err := later.UnmarshalText([]byte("melted")); err != nil || later != flow.Unknown || later.Ended() || later.IsError() || later.Words() != "" || later.Tone() != flow.Waiting {
+	if err := later.UnmarshalText([]byte("melted")); err != nil || later != flow.Unknown || later.Ended() || vocabulary.StateOf(later) != (vocabulary.StateWord{Word: vocabulary.Word{Code: "unknown"}, Tone: vocabulary.Waiting}) {
 		t.Error("something is known of a state of a later version")
 	}
 }
@@ -156,7 +157,7 @@ func TestSchemaStates(t *testing.T) {
 		if has := strings.TrimSpace(cells[2]) == "yes"; has != e.Ended() {
 			t.Errorf("%s: final is documented as %q", e, cells[2])
 		}
-		if has := strings.TrimSpace(cells[3]) == "yes"; has != e.IsError() {
+		if has := strings.TrimSpace(cells[3]) == "yes"; has != vocabulary.StateOf(e).IsError() {
 			t.Errorf("%s: error is documented as %q", e, cells[3])
 		}
 	}

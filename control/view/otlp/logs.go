@@ -13,6 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 // scope is the instrumentation scope of what this package exports.
@@ -47,7 +48,7 @@ func emit(logger otellog.Logger, r *flow.Record) {
 	var l otellog.Record
 	l.SetEventName("nfqproxy.flow." + r.Event.String())
 	l.SetSeverity(otellog.SeverityInfo)
-	if r.Event.IsError() {
+	if vocabulary.StateOf(r.Event).IsError() {
 		l.SetSeverity(otellog.SeverityWarn)
 	}
 	l.SetSeverityText(l.Severity().String())

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 )
 
 // reuse bounds how long a tuple means the same connection: its flows of one period have the same trace.
@@ -129,7 +130,7 @@ func span(tracer trace.Tracer, r *flow.Record) {
 	for _, stage := range stages {
 		s.AddEvent(stage.name, trace.WithTimestamp(stage.at))
 	}
-	if state.IsError() {
+	if vocabulary.StateOf(state).IsError() {
 		s.SetStatus(otelcodes.Error, state.String()+": "+r.Reason)
 	}
 	s.SetAttributes(attribute.String("nfqproxy.state", state.String()))

@@ -172,7 +172,7 @@ func (s *Screen) Outcome(r *flow.Record) error {
 	if r.Time != nil {
 		text += fmt.Sprintf(" %s after the decision", unit.Duration(r.Life.Since.Sub(*r.Time)))
 	}
-	if words := r.Life.State.Words(); words != "" {
+	if words := vocabulary.StateOf(r.Life.State).Text; words != "" {
 		text += ": " + words
 	}
 	return s.print(fmt.Sprintf("State: %s.\nDetails: nfqproxy flows %s\n", text, r.ID))

@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // StateColor is the colour of a state or an event; empty: it has none.
 func StateColor(e flow.Event) Color {
-	switch tone := e.Tone(); {
-	case tone == flow.Bad:
+	switch w := vocabulary.StateOf(e); {
+	case w.IsError():
 		return Red
-	case tone == flow.Notable:
+	case w.Tone == vocabulary.Notable:
 		return Yellow
-	case tone == flow.Neutral, e.Ended():
+	case w.Tone == vocabulary.Neutral, w.Ended:
 		return Dim
-	case tone == flow.Good:
+	case w.Tone == vocabulary.Good:
 		return Green
 	}
 	return ""
@@ -80,7 +81,7 @@ func stagesInWords(s *flow.Stages) string {
 func lifeCycle(b *strings.Builder, r *flow.Record, o Options) {
 	l := r.Life
 	state := o.Style.Paint(StateColor(l.State), l.State.String())
-	if about := l.State.Words(); about != "" {
+	if about := vocabulary.StateOf(l.State).Text; about != "" {
 		state += ": " + about
 	}
 	if l.KernelState != "" {

@@ -26,13 +26,6 @@ func (l List) Of(code string) string {
 	return code
 }
 
-// StateWord is a state or an event.
-type StateWord struct {
-	Word
-	Tone  flow.Tone
-	Ended bool
-}
-
 // VerdictWord is a verdict.
 type VerdictWord struct {
 	Word
@@ -89,7 +82,7 @@ func newVocabulary() *Vocabulary {
 	}
 	v.Reasons = append(v.Reasons, Word{"rules", "decided by the node's rules"})
 	for _, e := range flow.Events() {
-		v.Events = append(v.Events, StateWord{Word{e.String(), e.Words()}, e.Tone(), e.Ended()})
+		v.Events = append(v.Events, StateOf(e))
 	}
 	for _, d := range flow.Verdicts() {
 		s := (&flow.Flow{Decision: decision.Decision{Verdict: d}}).First()
