@@ -185,7 +185,7 @@ func (s *API) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &e):
 	case r.Context().Err() != nil: // the client is gone, or the server stops
 		e = &observe.Error{Status: http.StatusServiceUnavailable, Message: "the server is stopping: try again"}
-	case errors.As(err, new(*observe.SilentError)): // the relay has logged it
+	case errors.Is(err, observe.ErrSilent): // the relay has logged it
 		e = &observe.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
 	default:
 		s.Log.Error("flow API: request failed", "method", r.Method, "path", r.URL.Path, "error", err)

@@ -3,6 +3,7 @@ package flowapi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -175,7 +176,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestOwnFaults are reported and logged.
+// TestOwnFaults are reported and logged. A silent node is a fault of another.
 func TestOwnFaults(t *testing.T) {
 	slow := longTiming
 	slow.FirstSign = longTimeout
@@ -187,7 +188,16 @@ func TestOwnFaults(t *testing.T) {
 			t.Errorf("%s: %d %s", path, r.StatusCode, body)
 		}
 	}
+	silent := fmt.Errorf("no answer for 2s: %w", observe.ErrSilent)
+	w.Fake.Fail(silent)
+	r := w.Do(t, "GET", "/v1/table", "")
+	if body := flowapitest.Content(t, r); r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(body, silent.Error()) {
+		t.Errorf("a silent node: %d %s", r.StatusCode, body)
+	}
 	w.Close()
+	if strings.Contains(w.Log.String(), "no answer") {
+		t.Errorf("a silent node is logged, as by the relay:\n%s", w.Log)
+	}
 	if n := strings.Count(w.Log.String(), "the table is on fire"); n != 7 {
 		t.Errorf("logged %d times:\n%s", n, w.Log)
 	}

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,14 +21,34 @@ const (
 	recheckTimeout = 10 * time.Second
 )
 
-// guard is the observer of a relay's member. Its requests end with a [*observe.SilentError] when the node is silent, and
+// SilentError is an [observe.ErrSilent] of a node.
+type SilentError struct {
+	Since time.Time // of the first request without an answer
+	// Answered is when the node answered last; zero: it has not answered this program.
+	Answered time.Time
+}
+
+// Error says for how long requests have had no answer. The last answer may be older, if there were no requests in
+// between.
+func (e *SilentError) Error() string {
+	last := ""
+	if !e.Answered.IsZero() {
+		last = fmt.Sprintf(" (the last one at %s)", e.Answered.Format(time.TimeOnly))
+	}
+	return fmt.Sprintf("no answer for %s%s: %v", time.Since(e.Since).Round(time.Second), last, observe.ErrSilent)
+}
+
+// Unwrap returns [observe.ErrSilent].
+func (e *SilentError) Unwrap() error { return observe.ErrSilent }
+
+// guard is the observer of a relay's member. Its requests end with a [*SilentError] when the node is silent, and
 // while it is: a view that sends several requests waits once.
 type guard struct {
 	observer observe.Observer
 
 	mu        sync.Mutex
 	answered  time.Time
-	silent    *observe.SilentError // nil: the node answers, as far as is known
+	silent    *SilentError // nil: the node answers, as far as is known
 	rechecked bool                 // the request that finds that it answers again is under way
 }
 
@@ -67,7 +88,7 @@ func (g *guard) ask(ctx context.Context, every time.Duration, request func(conte
 		}
 	})
 	err := request(ctx)
-	var silent *observe.SilentError
+	var silent *SilentError
 	if err != nil && errors.As(context.Cause(ctx), &silent) {
 		err = silent
 	} else if err == nil || errors.As(err, new(*observe.Error)) {
@@ -99,7 +120,7 @@ func (g *guard) reach(ctx context.Context, since time.Time, within time.Duration
 		g.silent = nil
 		return nil
 	case g.silent == nil:
-		g.silent = &observe.SilentError{Since: since, Answered: g.answered}
+		g.silent = &SilentError{Since: since, Answered: g.answered}
 	}
 	return g.silent
 }

@@ -105,7 +105,7 @@ func TestSilentNode(t *testing.T) {
 		if want := "node-b unreachable,node-b unreachable"; strings.Join(missed, ",") != want {
 			t.Errorf("missed %v, error %v, want %s", missed, err, want)
 		}
-		var silent *observe.SilentError
+		var silent *remote.SilentError
 		if _, err := f.Explain(t.Context(), observe.Question{Node: "node-b"}); !errors.As(err, &silent) {
 			t.Errorf("explain on node-b: error %v, want that it is silent", err)
 		}
