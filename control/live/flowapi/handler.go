@@ -28,24 +28,21 @@ func Answering[T any](get func(*API, *http.Request) (T, error)) Handler {
 
 // AnsweringQuery returns the handler of requests with parameters, which are read with query.
 func AnsweringQuery[Q, T any](query func(url.Values) (Q, error), get func(*API, *http.Request, Q) (T, error)) Handler {
-	return func(s *API, w http.ResponseWriter, r *http.Request) error {
-		q, err := parameters(r, query)
-		if err != nil {
-			return err
-		}
-		v, err := get(s, r, q)
-		if err != nil {
-			return err
-		}
-		return s.Answer(w, http.StatusOK, v)
-	}
+	return answering(func(_ *API, _ http.ResponseWriter, r *http.Request) (Q, error) { return parameters(r, query) }, get)
 }
 
 // AnsweringBody returns the handler of requests with a body and without parameters.
 func AnsweringBody[Q, T any](get func(*API, *http.Request, Q) (T, error)) Handler {
+	return answering(func(s *API, w http.ResponseWriter, r *http.Request) (q Q, err error) {
+		err = s.ReadQuestion(w, r, &q)
+		return q, err
+	}, get)
+}
+
+func answering[Q, T any](read func(*API, http.ResponseWriter, *http.Request) (Q, error), get func(*API, *http.Request, Q) (T, error)) Handler {
 	return func(s *API, w http.ResponseWriter, r *http.Request) error {
-		var q Q
-		if err := s.ReadQuestion(w, r, &q); err != nil {
+		q, err := read(s, w, r)
+		if err != nil {
 			return err
 		}
 		v, err := get(s, r, q)

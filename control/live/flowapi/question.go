@@ -116,28 +116,25 @@ func NotNull[T any](l []T) []T {
 	return l
 }
 
-// balancing returns the Balancing, if there is one.
-func (s *API) balancing() (observe.Balancing, error) {
-	if s.Balancing == nil {
-		return nil, NotFound("balancing algorithms cannot be switched on this server; where nfqproxy only observes, another service proxy selects the endpoints")
-	}
-	return s.Balancing, nil
+// noBalancing is the Balancing of a server without one.
+type noBalancing struct{}
+
+var errNoBalancing = NotFound("balancing algorithms cannot be switched on this server; where nfqproxy only observes, another service proxy selects the endpoints")
+
+func (noBalancing) Algorithms(context.Context) (*observe.Algorithms, error) {
+	return nil, errNoBalancing
+}
+func (noBalancing) Balance(context.Context, observe.BalanceChange) error { return errNoBalancing }
+func (noBalancing) Shadows(context.Context, string) (*observe.Shadows, error) {
+	return nil, errNoBalancing
 }
 
 func (s *API) algorithms(r *http.Request) (*observe.Algorithms, error) {
-	b, err := s.balancing()
-	if err != nil {
-		return nil, err
-	}
-	return b.Algorithms(r.Context())
+	return s.Balancing.Algorithms(r.Context())
 }
 
 func (s *API) shadows(r *http.Request, service string) (*observe.Shadows, error) {
-	b, err := s.balancing()
-	if err != nil {
-		return nil, err
-	}
-	return b.Shadows(r.Context(), service)
+	return s.Balancing.Shadows(r.Context(), service)
 }
 
 func (s *API) balance(w http.ResponseWriter, r *http.Request) error {
@@ -148,35 +145,35 @@ func (s *API) balance(w http.ResponseWriter, r *http.Request) error {
 	if _, err := c.Name(); err != nil {
 		return err
 	}
-	b, err := s.balancing()
-	if err != nil {
-		return err
-	}
-	if err := b.Balance(r.Context(), c); err != nil {
+	if err := s.Balancing.Balance(r.Context(), c); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// holder returns the Holder, if there is one.
-func (s *API) holder(ctx context.Context) (observe.Holder, error) {
-	h := s.Observer.Holder()
-	if h == nil {
-		if nodes, err := s.Observer.Status(ctx); err == nil && len(nodes) == 1 && nodes[0].Daemon != nil && nodes[0].Daemon.Observed != "" {
-			return nil, NotFound("holding flows is not possible: %s decides, and nfqproxy only observes", nodes[0].Daemon.Observed)
-		}
-		return nil, NotFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
+// noHolder is the Holder of an Observer without one.
+type noHolder struct{ err error }
+
+func (n noHolder) Hold(context.Context, observe.HoldQuery) (*observe.Hold, error)  { return nil, n.err }
+func (n noHolder) Holds(context.Context) ([]observe.Hold, error)                   { return nil, n.err }
+func (n noHolder) Get(context.Context, string, uint64) (*observe.Hold, error)      { return nil, n.err }
+func (n noHolder) Act(context.Context, string, observe.Act) (*observe.Hold, error) { return nil, n.err }
+func (n noHolder) Cancel(context.Context, string) error                            { return n.err }
+
+// holder returns the Observer's Holder, or a noHolder with the reason.
+func (s *API) holder(ctx context.Context) observe.Holder {
+	if h := s.Observer.Holder(); h != nil {
+		return h
 	}
-	return h, nil
+	if nodes, err := s.Observer.Status(ctx); err == nil && len(nodes) == 1 && nodes[0].Daemon != nil && nodes[0].Daemon.Observed != "" {
+		return noHolder{NotFound("holding flows is not possible: %s decides, and nfqproxy only observes", nodes[0].Daemon.Observed)}
+	}
+	return noHolder{NotFound("holding flows is not available on this server: the daemon requires --flow-api-holds")}
 }
 
-func (s *API) holds(r *http.Request) (l observe.HoldList, err error) {
-	h, err := s.holder(r.Context())
-	if err != nil {
-		return l, err
-	}
-	holds, err := h.Holds(r.Context())
+func (s *API) holds(r *http.Request) (observe.HoldList, error) {
+	holds, err := s.holder(r.Context()).Holds(r.Context())
 	return observe.HoldList{Holds: NotNull(holds)}, err
 }
 
@@ -188,11 +185,7 @@ func (s *API) hold(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := q.Parse(); err != nil {
 		return err
 	}
-	h, err := s.holder(r.Context())
-	if err != nil {
-		return err
-	}
-	hold, err := h.Hold(r.Context(), q)
+	hold, err := s.holder(r.Context()).Hold(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -203,35 +196,23 @@ func (s *API) hold(w http.ResponseWriter, r *http.Request) error {
 // getHold waits for the hold's next generation, but for a limited time: proxies on the way and the
 // client time out without a response.
 func (s *API) getHold(r *http.Request, after uint64) (*observe.Hold, error) {
-	h, err := s.holder(r.Context())
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.Timing.Poll)
 	defer cancel()
-	return h.Get(ctx, r.PathValue("id"), after)
+	return s.holder(ctx).Get(ctx, r.PathValue("id"), after)
 }
 
 func (s *API) act(r *http.Request, a observe.Act) (*observe.Hold, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
 	}
-	h, err := s.holder(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	return h.Act(r.Context(), r.PathValue("id"), a)
+	return s.holder(r.Context()).Act(r.Context(), r.PathValue("id"), a)
 }
 
 func (s *API) cancelHold(w http.ResponseWriter, r *http.Request) error {
 	if err := NoParameters(r); err != nil {
 		return err
 	}
-	h, err := s.holder(r.Context())
-	if err != nil {
-		return err
-	}
-	if err := h.Cancel(r.Context(), r.PathValue("id")); err != nil {
+	if err := s.holder(r.Context()).Cancel(r.Context(), r.PathValue("id")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

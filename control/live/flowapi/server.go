@@ -135,6 +135,9 @@ func New(c Config) *API {
 	if c.MaxStreams == 0 {
 		c.MaxStreams = DefaultMaxStreams
 	}
+	if c.Balancing == nil {
+		c.Balancing = noBalancing{}
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
