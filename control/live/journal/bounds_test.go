@@ -3,7 +3,9 @@ package journal
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,35 +132,44 @@ func TestMissingIsBounded(t *testing.T) {
 	}
 }
 
-// TestPastIsBounded: whatever a journal remembers, it is kept from changing for a bounded
-// number of flows at a time.
-func TestPastIsBounded(t *testing.T) {
+// TestReadingIsBounded: whatever a journal remembers, it is kept from changing for a bounded
+// number of flows or events at a time.
+func TestReadingIsBounded(t *testing.T) {
 	const flows = 8 * visitBatch
 	b := many(t, flows)
-	visits := 0
-	p := b.NewPast(flows, time.Time{}, func(n uint64, _ *flow.Flow, _ flow.State, _ flow.Event) bool {
-		visits++
+	// While the first is visited, a writer begins to wait. It counts how many are visited until it has the lock.
+	var visits, waited int
+	var writer sync.WaitGroup
+	match := func(n uint64, _ *flow.Flow, _ flow.State, _ flow.Event) bool {
+		if visits++; visits == 1 {
+			writer.Go(func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				waited = visits
+			})
+			for b.mu.TryRLock() { // until the writer waits
+				b.mu.RUnlock()
+				runtime.Gosched()
+			}
+		}
 		return n%1000 == 0
-	})
-	if visits != flows {
-		t.Errorf("%d visits to find the first, want %d", visits, flows)
+	}
+	check := func(what string, want int) {
+		t.Helper()
+		if writer.Wait(); visits != want || waited > visitBatch {
+			t.Errorf("%s: %d visits, %d of them at once; want %d, %d at most", what, visits, waited, want, visitBatch)
+		}
+		visits = 0
 	}
 	into := make([]Entry, 100)
-	n := 0
-	for p.next < p.end {
-		visits = 0
-		n += p.read(into[n:])
-		if visits > visitBatch {
-			t.Fatalf("%d visits at once, want %d at most", visits, visitBatch)
-		}
-	}
-	if n != flows/1000 {
+	p := b.NewPast(flows, time.Time{}, match)
+	check("the way back", flows)
+	if n := p.Read(into); n != flows/1000 {
 		t.Errorf("%d flows, want %d", n, flows/1000)
 	}
-	p.next, visits = b.flows.next, 0
-	if p.seekStart(0, flows, time.Time{}); visits > visitBatch {
-		t.Errorf("%d visits back at once, want %d at most", visits, visitBatch)
-	}
+	check("flows", flows)
+	(&Reader{journal: b.Journal, next: b.notes.oldest}).Read(into, match)
+	check("events", b.notes.len())
 }
 
 // TestPastAndEvents: each event is read once, whether it came before its flow was read, between

@@ -35,7 +35,6 @@ type changes struct {
 type history struct {
 	portKey
 	changes []change // the oldest first
-	newest  uint64   // the generation of the last one
 	awaited int      // endpoints that get new flows since a change, and have had none
 }
 
@@ -132,11 +131,10 @@ func (c *changes) add(p *portChange, flows tallies) {
 	c.order = append(slices.DeleteFunc(c.order, func(o *history) bool { return o == h }), h)
 	t := flows[p.portKey]
 	for _, addr := range p.usable {
-		c.settle(h, addr, p.Generation, t)
+		h.settle(addr, p.Generation, t)
 	}
 	c.follow(h, p, t)
 	h.changes = append(h.changes[max(0, len(h.changes)-portChanges+1):], p.change)
-	h.newest = p.Generation
 	h.countAwaited()
 	if t != nil {
 		t.history = h

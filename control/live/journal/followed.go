@@ -64,8 +64,8 @@ func (c *changes) follow(h *history, p *portChange, t *tally) {
 		case !g.ends:
 			continue
 		default:
-			h.stopAwaiting(g.addr)
-			if of != nil && of.total > 0 { // without flows, nothing can show whether the proxy knows it
+			h.settle(g.addr, p.Generation, t) // no flow to it is the first since an earlier change
+			if of != nil && of.total > 0 {    // without flows, nothing can show whether the proxy knows it
 				g.late = max(0, time.Unix(0, of.last().at).Sub(p.Time))
 				c.unjudged = append(c.unjudged, unjudged{g, p.Time})
 			}
@@ -81,7 +81,7 @@ func (c *changes) follow(h *history, p *portChange, t *tally) {
 
 // connected notes a flow that created a connection to an endpoint.
 func (c *changes) connected(h *history, to netip.AddrPort, m flowRef) {
-	if h.awaited == 0 && m.generation >= h.newest {
+	if h.awaited == 0 && m.generation >= h.changes[len(h.changes)-1].Generation {
 		return // as almost always
 	}
 	for i := range h.changes {
@@ -106,9 +106,9 @@ func (c *changes) connected(h *history, to netip.AddrPort, m flowRef) {
 	}
 }
 
-// settle ends the observation of an endpoint: a table of the generation gives it new flows again, or its counts are
-// removed.
-func (c *changes) settle(h *history, addr netip.AddrPort, generation uint64, t *tally) {
+// settle ends the observation of an endpoint: a table of the generation gives it new flows again, or none any more, or its
+// counts are removed.
+func (h *history) settle(addr netip.AddrPort, generation uint64, t *tally) {
 	for i := range h.changes {
 		for k := range h.changes[i].followed {
 			g := &h.changes[i].followed[k]
@@ -125,17 +125,6 @@ func (c *changes) settle(h *history, addr netip.AddrPort, generation uint64, t *
 		}
 	}
 	h.countAwaited()
-}
-
-// stopAwaiting notes that an endpoint gets no new flows: no flow to it is the first since an earlier change.
-func (h *history) stopAwaiting(addr netip.AddrPort) {
-	for i := range h.changes {
-		for k := range h.changes[i].followed {
-			if g := &h.changes[i].followed[k]; g.addr == addr && g.begins {
-				g.settled = true
-			}
-		}
-	}
 }
 
 func (h *history) countAwaited() {

@@ -54,38 +54,26 @@ func (j *Journal) newReader() *Reader { return &Reader{journal: j, next: j.notes
 // Read reads events that match, without waiting: n of them, and the number of events missed because
 // the reader was too slow. If n is less than the buffer's size, there are no more.
 func (r *Reader) Read(into []Entry, match Match) (n int, missed uint64) {
-	for more := true; more && n < len(into); {
-		var k int
-		var m uint64
-		k, m, more = r.read(into[n:], match)
-		n, missed = n+k, missed+m
-	}
-	return n, missed
-}
-
-func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more bool) {
 	j := r.journal
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	if r.next < j.notes.oldest {
-		missed = j.notes.oldest - r.next
-		r.next = j.notes.oldest
-	}
 	var f flow.Flow // one, as match makes it escape
-	for range visitBatch {
+	j.visit(func() (more bool) {
+		if r.next < j.notes.oldest {
+			missed += j.notes.oldest - r.next
+			r.next = j.notes.oldest
+		}
 		note := j.notes.at(r.next)
 		if note == nil || n == len(into) {
-			return n, missed, false
+			return false
 		}
 		number := r.next
 		r.next++
 		if r.past.cover(note.flow, number) {
-			continue
+			return true
 		}
 		e := j.flows.at(note.flow)
 		if e == nil {
 			missed++ // the flow made room for others
-			continue
+			return true
 		}
 		if f = e.flow(); match(note.flow, &f, note.life.state, note.event) {
 			j.fill(&into[n], note.flow, e)
@@ -93,8 +81,29 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 			into[n].Noted = time.Unix(0, note.noted)
 			n++
 		}
+		return true
+	})
+	return n, missed
+}
+
+// visitBatch bounds the number of flows, or events, visited under the journal's lock.
+const visitBatch = 1024
+
+// visit calls each, for one flow or event at a time, until there are no more. It holds the journal's lock meanwhile, and
+// releases it after every visitBatch calls: the workers need it for new flows.
+func (j *Journal) visit(each func() (more bool)) {
+	batch := func() (more bool) {
+		j.mu.RLock()
+		defer j.mu.RUnlock()
+		for range visitBatch {
+			if !each() {
+				return false
+			}
+		}
+		return true
 	}
-	return n, missed, true
+	for batch() {
+	}
 }
 
 // Lost returns the number of flows lost by overflow since the last call.
@@ -201,59 +210,37 @@ type Past struct {
 	reader    *Reader
 }
 
-// visitBatch bounds the number of flows, or events, visited under the journal's lock.
-const visitBatch = 1024
-
 // NewPast starts reading the newest flows that match, at most limit, and leaves out flows decided before since. A flow
 // whose match changes meanwhile counts as it is when it is read.
 func (j *Journal) NewPast(limit int, since time.Time, match Match) *Past {
 	j.mu.RLock()
 	p := &Past{journal: j, match: match, next: j.flows.next, end: j.flows.next, left: limit, reader: j.newReader()}
 	j.mu.RUnlock()
-	for found, more := 0, limit > 0; more; {
-		found, more = p.seekStart(found, limit, since)
-	}
-	return p
-}
-
-// seekStart looks for where to begin: found is how many match already.
-func (p *Past) seekStart(found, limit int, since time.Time) (_ int, more bool) {
-	j := p.journal
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	var f flow.Flow // one, as match makes it escape
-	for range visitBatch {
+	found := 0
+	var f flow.Flow              // one, as match makes it escape
+	j.visit(func() (more bool) { // backwards, to where to begin
 		e := j.flows.at(p.next - 1)
 		if e == nil || found == limit || time.Unix(0, e.time).Before(since) {
-			return found, false
+			return false
 		}
 		p.next--
-		if f = e.flow(); p.match(p.next, &f, e.life.state, 0) {
+		if f = e.flow(); match(p.next, &f, e.life.state, 0) {
 			found++
 		}
-	}
-	return found, true
+		return true
+	})
+	return p
 }
 
 // Read reads flows: n of them. If n is less than the length of into, there are no more: match has been called for the
 // newest flow.
 func (p *Past) Read(into []Entry) (n int) {
-	for p.next < p.end && n < len(into) {
-		n += p.read(into[n:])
-	}
-	return n
-}
-
-func (p *Past) read(into []Entry) (n int) {
 	j := p.journal
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	p.next = max(p.next, j.flows.oldest) // others were evicted
-	first := p.next
 	var f flow.Flow // one, as match makes it escape
-	for range visitBatch {
+	j.visit(func() (more bool) {
+		p.next = max(p.next, j.flows.oldest) // others were evicted
 		if p.next >= p.end || n == len(into) {
-			break
+			return false
 		}
 		e := j.flows.at(p.next)
 		if f = e.flow(); p.match(p.next, &f, e.life.state, 0) && p.left > 0 {
@@ -261,9 +248,10 @@ func (p *Past) read(into []Entry) (n int) {
 			n++
 			p.left--
 		}
+		p.reader.past.add(p.next, j.notes.next)
 		p.next++
-	}
-	p.reader.past.add(first, p.next, j.notes.next)
+		return true
+	})
 	return n
 }
 
@@ -277,15 +265,15 @@ type marks []mark
 
 type mark struct{ flow, note uint64 }
 
-// add notes that the flows from first, and before end, were read.
-func (m *marks) add(first, end, note uint64) {
-	if k := len(*m); k > 0 && (*m)[k-1].flow == first { // where the last ones ended
+// add notes that a flow, after those before, was read.
+func (m *marks) add(flow, note uint64) {
+	if k := len(*m); k > 0 && (*m)[k-1].flow == flow { // where the last ones ended
 		*m = (*m)[:k-1]
 	}
 	if k := len(*m); k == 0 || (*m)[k-1].note != note {
-		*m = append(*m, mark{first, note})
+		*m = append(*m, mark{flow, note})
 	}
-	*m = append(*m, mark{flow: end})
+	*m = append(*m, mark{flow: flow + 1})
 }
 
 // cover reports whether the note is of a flow that was read after it. Notes come in the order of

@@ -258,7 +258,7 @@ func (j *Journal) prune(now time.Time) {
 			}
 			excess--
 			if c.history != nil {
-				j.changes.settle(c.history, e.AddrPort, math.MaxUint64, c)
+				c.history.settle(e.AddrPort, math.MaxUint64, c)
 			}
 			return true
 		})
