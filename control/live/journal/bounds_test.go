@@ -140,7 +140,7 @@ func TestReadingIsBounded(t *testing.T) {
 	// While the first is visited, a writer begins to wait. It counts how many are visited until it has the lock.
 	var visits, waited int
 	var writer sync.WaitGroup
-	match := func(n uint64, _ *flow.Flow, _ flow.State, _ flow.Event) bool {
+	match := func(*flow.Flow, flow.State, flow.Event) bool {
 		if visits++; visits == 1 {
 			writer.Go(func() {
 				b.mu.Lock()
@@ -152,7 +152,7 @@ func TestReadingIsBounded(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-		return n%1000 == 0
+		return visits%1000 == 0
 	}
 	check := func(what string, want int) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -192,11 +193,6 @@ func (e *entry) repeatedBy(f *flow.Flow) bool {
 	return f.Time.UnixNano()-e.time < int64(coalesce)
 }
 
-// begun is when the batch that the flow was decided in began: its entry is no older.
-func (e *entry) begun() int64 {
-	return e.time - int64(e.deciding)
-}
-
 // add adds an event. Of more than it holds the last one is the newest.
 func (m *moments) add(what flow.Event, at int64) {
 	i := min(int(m.count), len(m.events)-1)
@@ -230,14 +226,7 @@ func (l *life) record(f *flow.Flow, seenSource netip.AddrPort) *flow.Life {
 // duration is from the making of the entry to its end, as the kernel noted it, or to the
 // last thing that is known of it.
 func (l *life) duration(f *flow.Flow) time.Duration {
-	from, to := f.Time.UnixNano(), max(l.since, l.end)
-	if l.start != 0 {
-		from = l.start
-	}
-	if l.end != 0 {
-		to = l.end
-	}
-	return max(0, time.Duration(to-from))
+	return max(0, time.Duration(cmp.Or(l.end, l.since)-cmp.Or(l.start, f.Time.UnixNano())))
 }
 
 // answer notes the reply; timely: its first packet came at the time, and not before.

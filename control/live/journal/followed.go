@@ -64,8 +64,9 @@ func (c *changes) follow(h *history, p *portChange, t *tally) {
 		case !g.ends:
 			continue
 		default:
-			h.settle(g.addr, p.Generation, t) // no flow to it is the first since an earlier change
-			if of != nil && of.total > 0 {    // without flows, nothing can show whether the proxy knows it
+			// No flow to it is the first since an earlier change.
+			h.settle(g.addr, p.Generation, t)
+			if of != nil && of.total > 0 { // without flows, nothing can show whether the proxy knows it
 				g.late = max(0, time.Unix(0, of.last().at).Sub(p.Time))
 				c.unjudged = append(c.unjudged, unjudged{g, p.Time})
 			}

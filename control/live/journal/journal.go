@@ -382,13 +382,4 @@ func (r *retained) release(u *usedPort) {
 	}
 }
 
-// follow notes which table is in force.
-func (r *retained) follow(t *decision.Table) {
-	r.inForce = 0
-	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
-		c := t.Counts(f)
-		r.inForce += size(c.ServicePorts, c.Endpoints)
-	}
-}
-
 func (r *retained) full() bool { return r.bytes > r.limit+r.inForce }

@@ -116,7 +116,7 @@ func (b *bench) Last(limit int, since time.Time, match Match) ([]Entry, *Reader)
 	return entries[:p.Read(entries)], p.Reader()
 }
 
-func all(uint64, *flow.Flow, flow.State, flow.Event) bool { return true }
+func all(*flow.Flow, flow.State, flow.Event) bool { return true }
 
 func (b *bench) expect(want string) {
 	b.t.Helper()

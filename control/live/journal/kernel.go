@@ -208,17 +208,10 @@ func (j *Journal) find(ev *conntrack.Event) (uint64, *entry) {
 	return number, e
 }
 
-// newerThan reports whether the event is older than the flow.
+// newerThan reports whether the event is older than the flow, whose entry is no older than the batch that it was decided in.
 func (e *entry) newerThan(ev *conntrack.Event) bool {
-	switch {
-	case e.inherited:
-		return false
-	case !ev.State.Start.IsZero():
-		return ev.State.Start.UnixNano() < e.begun()
-	case !ev.At.IsZero():
-		return ev.At.UnixNano() < e.begun()
-	}
-	return false
+	at := cmp.Or(ev.State.Start, ev.At)
+	return !e.inherited && !at.IsZero() && at.UnixNano() < e.time-int64(e.deciding)
 }
 
 // update takes over the state of a connection that goes on. It gives false if the state

@@ -115,6 +115,6 @@ func (l *Log) fail(err error) {
 }
 
 // decisions matches the events that are decisions of a worker.
-func decisions(_ uint64, _ *flow.Flow, _ flow.State, e flow.Event) bool {
+func decisions(_ *flow.Flow, _ flow.State, e flow.Event) bool {
 	return e.IsDecision() || e == flow.Repeated
 }

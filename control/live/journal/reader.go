@@ -28,9 +28,9 @@ type Entry struct {
 	table      *decision.Table // that decided the flow; nil: it is not kept
 }
 
-// Match reports whether a reader wants the numbered flow, in that state, at an event (0: in its present state). The
+// Match reports whether a reader wants the flow, in that state, at an event (0: in its present state). The
 // flow is only valid during the call, which must not use the journal.
-type Match func(number uint64, f *flow.Flow, s flow.State, e flow.Event) bool
+type Match func(f *flow.Flow, s flow.State, e flow.Event) bool
 
 // Reader follows a journal: it reads one event after the other. It belongs to one
 // goroutine.
@@ -75,7 +75,7 @@ func (r *Reader) Read(into []Entry, match Match) (n int, missed uint64) {
 			missed++ // the flow made room for others
 			return true
 		}
-		if f = e.flow(); match(note.flow, &f, note.life.state, note.event) {
+		if f = e.flow(); match(&f, note.life.state, note.event) {
 			j.fill(&into[n], note.flow, e)
 			into[n].Event, into[n].at, into[n].life = note.event, time.Unix(0, note.at), note.life
 			into[n].Noted = time.Unix(0, note.noted)
@@ -224,7 +224,7 @@ func (j *Journal) NewPast(limit int, since time.Time, match Match) *Past {
 			return false
 		}
 		p.next--
-		if f = e.flow(); match(p.next, &f, e.life.state, 0) {
+		if f = e.flow(); match(&f, e.life.state, 0) {
 			found++
 		}
 		return true
@@ -243,7 +243,7 @@ func (p *Past) Read(into []Entry) (n int) {
 			return false
 		}
 		e := j.flows.at(p.next)
-		if f = e.flow(); p.match(p.next, &f, e.life.state, 0) && p.left > 0 {
+		if f = e.flow(); p.match(&f, e.life.state, 0) && p.left > 0 {
 			j.fill(&into[n], p.next, e)
 			n++
 			p.left--

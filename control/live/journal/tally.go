@@ -213,8 +213,11 @@ func (j *Journal) SetTable(p Published) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.takeLocked() // what the tables before decided comes first
+	j.ports.inForce = 0
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
-		j.changes.large[f] = t.Counts(f).Endpoints > largeCluster
+		c := t.Counts(f)
+		j.ports.inForce += size(c.ServicePorts, c.Endpoints)
+		j.changes.large[f] = c.Endpoints > largeCluster
 	}
 	for _, k := range d.removed {
 		j.changes.forget(k, j.services)
@@ -225,7 +228,6 @@ func (j *Journal) SetTable(p Published) {
 	j.generations.add(t, d.bytes)
 	j.kernel.look = j.kernel.look || before == nil
 	j.inForce, j.unpruned = t, true
-	j.ports.follow(t)
 }
 
 // prune is the work of SetTable.

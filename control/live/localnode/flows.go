@@ -63,10 +63,10 @@ type known struct {
 }
 
 // readKnown begins to read the newest flows that match.
-func (n *Node) readKnown(f *observe.Filter, limit int, matches func(*flow.Flow, flow.State, flow.Event) bool) *known {
+func (n *Node) readKnown(f *observe.Filter, limit int, matches journal.Match) *known {
 	p := &known{}
 	reading := false // not yet: it is only looked for where to begin
-	p.flows = n.config.Journal.NewPast(limit, f.Since, func(_ uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
+	p.flows = n.config.Journal.NewPast(limit, f.Since, func(fl *flow.Flow, s flow.State, _ flow.Event) bool {
 		given := matches(fl, s, 0)
 		leftOut := given && f.ServicesOnly && fl.NoService()
 		switch {
@@ -128,8 +128,8 @@ type stream struct {
 }
 
 // follow sends events until the context ends.
-func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State, flow.Event) bool) error {
-	picked := func(_ uint64, f *flow.Flow, state flow.State, e flow.Event) bool {
+func (s *stream) follow(ctx context.Context, matches journal.Match) error {
+	picked := func(f *flow.Flow, state flow.State, e flow.Event) bool {
 		if !matches(f, state, e) {
 			return false
 		}
