@@ -82,23 +82,23 @@ func keyOf(s *decision.ServicePort) observe.ServiceKey {
 	return observe.ServiceKey{Namespace: s.Name.Namespace, Name: s.Name.Name, Port: s.Name.Port, Family: s.Family.String()}
 }
 
+// describe describes a service port with its counts, which it consumes.
 func describe(s *decision.ServicePort, c *journal.ServiceCounts) observe.Service {
 	d := observe.Service{
 		Service: s.Name.String(), Namespace: s.Name.Namespace, Name: s.Name.Name, PortName: s.Name.Port,
-		Family: s.Family.String(), Protocol: s.Protocol.String(), ClusterIP: text(s.ClusterIP), Port: s.Port, NodePort: s.NodePort,
+		Family: s.Family.String(), Protocol: s.Protocol.String(), ClusterIP: s.ClusterIP.String(), Port: s.Port, NodePort: s.NodePort,
 		ExternalIPs: s.ExternalIPs, LoadBalancerIPs: s.LoadBalancerIPs,
 		InternalPolicy: s.InternalPolicy.String(), ExternalPolicy: s.ExternalPolicy.String(), AffinitySeconds: s.AffinitySeconds, Balance: s.Balance,
-		Flows: c.Flows, Refused: c.Refused, Endpoints: []observe.Endpoint{},
+		Flows: c.Flows, Refused: c.Refused, Endpoints: []observe.Endpoint{}, Fit: fit(s, c),
 	}
 	all := c.Draws[decision.Cluster] + c.Draws[decision.Local]
-	present := make(map[netip.AddrPort]bool, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if decision.FamilyOf(e.AddrPort.Addr()) != s.Family {
 			continue
 		}
-		present[e.AddrPort] = true
 		of := c.Endpoints[e.AddrPort]
+		delete(c.Endpoints, e.AddrPort)
 		end := observe.Endpoint{
 			Endpoint: e.AddrPort.String(), Pod: e.Pod, Node: e.NodeName, Local: e.Local, Flows: of.Flows,
 			Observed: share(of.Draws[decision.Cluster]+of.Draws[decision.Local], all), Expected: expected(s, uint32(i), c),
@@ -108,16 +108,12 @@ func describe(s *decision.ServicePort, c *journal.ServiceCounts) observe.Service
 		}
 		d.Endpoints = append(d.Endpoints, end)
 	}
-	d.Endpoints = append(d.Endpoints, removedEndpoints(c, present)...)
-	d.Fit = fit(s, c)
-	return d
-}
-
-func text(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
+	// What is left are removed endpoints that had flows.
+	for _, a := range slices.SortedFunc(maps.Keys(c.Endpoints), netip.AddrPort.Compare) {
+		of := c.Endpoints[a]
+		d.Endpoints = append(d.Endpoints, observe.Endpoint{Endpoint: a.String(), Pod: of.Pod, Node: of.Node, Removed: true, Flows: of.Flows})
 	}
-	return a.String()
+	return d
 }
 
 func share(part, all uint64) float64 {
@@ -144,17 +140,6 @@ func expected(s *decision.ServicePort, i uint32, c *journal.ServiceCounts) (e fl
 		}
 	}
 	return e
-}
-
-// removedEndpoints are removed endpoints that had flows.
-func removedEndpoints(c *journal.ServiceCounts, present map[netip.AddrPort]bool) (list []observe.Endpoint) {
-	removed := slices.DeleteFunc(slices.Collect(maps.Keys(c.Endpoints)), func(a netip.AddrPort) bool { return present[a] })
-	slices.SortFunc(removed, netip.AddrPort.Compare)
-	for _, a := range removed {
-		of := c.Endpoints[a]
-		list = append(list, observe.Endpoint{Endpoint: a.String(), Pod: of.Pod, Node: of.Node, Removed: true, Flows: of.Flows})
-	}
-	return list
 }
 
 // fit counts the selections since the endpoints or the algorithm last changed, and tests random ones;
