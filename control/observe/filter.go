@@ -135,37 +135,29 @@ func (q ServiceQuery) Parse() (*ServiceFilter, error) {
 }
 
 // Parse validates the query, as [FlowQuery.Parse] does, and returns the timeout for waiting and for
-// holding. The filter follows and matches no past flows.
+// holding. The filter follows and matches no past flows. Fields of errors are named as in JSON: flow.protocol.
 func (q HoldQuery) Parse() (*Filter, time.Duration, error) {
-	f, err := q.Flow.Parse()
-	if err != nil {
-		return nil, 0, err
+	h := q.Flow
+	if h == (HoldFilter{}) {
+		return nil, 0, badParameter("flow", "flow: no filter: give service, namespace, pod, node, source, destination, port or protocol")
+	}
+	f, err := FlowQuery{
+		Follow:  true,
+		Service: h.Service, Namespace: h.Namespace, Pod: h.Pod, Node: h.Node,
+		Source: h.Source, Destination: h.Destination, Port: h.Port, Protocol: h.Protocol,
+	}.Parse(time.Time{}) // now does not count without Since
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Field = "flow." + e.Field
 	}
 	switch {
+	case err != nil:
+		return nil, 0, err
 	case q.Seconds < 0 || q.Seconds > MaxHoldSeconds:
 		return nil, 0, badParameter("seconds", "seconds %d: want 1 to %d", q.Seconds, MaxHoldSeconds)
 	case q.Seconds == 0:
 		q.Seconds = DefaultHoldSeconds
 	}
 	return f, time.Duration(q.Seconds) * time.Second, nil
-}
-
-// Parse validates the filter, as [HoldQuery.Parse] does. Fields of errors are named as in a
-// HoldQuery: flow.protocol.
-func (h HoldFilter) Parse() (*Filter, error) {
-	if h == (HoldFilter{}) {
-		return nil, badParameter("flow", "flow: no filter: give service, namespace, pod, node, source, destination, port or protocol")
-	}
-	q := FlowQuery{
-		Follow:  true,
-		Service: h.Service, Namespace: h.Namespace, Pod: h.Pod, Node: h.Node,
-		Source: h.Source, Destination: h.Destination, Port: h.Port, Protocol: h.Protocol,
-	}
-	f, err := q.Parse(time.Time{}) // now does not count without Since
-	if e, ok := errors.AsType[*Error](err); ok {
-		e.Field = "flow." + e.Field
-	}
-	return f, err
 }
 
 // Check reports an unknown action, or an endpoint that is missing or not allowed. The error

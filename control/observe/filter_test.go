@@ -151,7 +151,7 @@ func TestParseEveryField(t *testing.T) {
 			case observe.ServiceQuery:
 				_, err = q.Parse()
 			case observe.HoldFilter:
-				_, err = q.Parse()
+				_, _, err = observe.HoldQuery{Flow: q}.Parse()
 				want = "flow." + want
 			}
 			var e *observe.Error
