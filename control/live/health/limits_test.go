@@ -109,7 +109,7 @@ func TestIdleConnections(t *testing.T) {
 	n := newNode(t)
 	quota := new(limit.Set).New("health", "connections", Connections)
 	s := &HTTPServer{Name: "health", Handler: NewProxy(ProxyConfig{}).Handler(), Connections: quota, Log: slog.New(slog.DiscardHandler)}
-	go func() { _ = s.Serve(t.Context(), n) }()
+	go func() { _ = s.serve(t.Context(), n) }()
 	from := func(a netip.Addr) func() net.Conn { return func() net.Conn { return n.connect(t, a) } }
 	before := heap()
 	first := netip.MustParseAddr("10.244.0.1")

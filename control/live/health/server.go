@@ -64,11 +64,16 @@ type HTTPServer struct {
 // Run serves until the context ends, then waits shortly for requests to end, and returns nil.
 func (s *HTTPServer) Run(ctx context.Context) error {
 	for {
-		err := s.serveOnce(ctx)
-		switch {
-		case ctx.Err() != nil:
+		var listen net.ListenConfig
+		l, err := listen.Listen(ctx, "tcp", s.Address)
+		if err == nil {
+			err = s.serve(ctx, l)
+		}
+		if ctx.Err() != nil {
 			return nil
-		case s.HardFail:
+		}
+		err = fmt.Errorf("%s: %w", s.Name, err)
+		if s.HardFail {
 			return err
 		}
 		s.Log.Error("cannot serve "+s.Name+"; retrying", "address", s.Address, "in", RebindInterval, "error", err)
@@ -80,19 +85,7 @@ func (s *HTTPServer) Run(ctx context.Context) error {
 	}
 }
 
-func (s *HTTPServer) serveOnce(ctx context.Context) error {
-	var listen net.ListenConfig
-	l, err := listen.Listen(ctx, "tcp", s.Address)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.Name, err)
-	}
-	return s.Serve(ctx, l)
-}
-
-// Serve is [HTTPServer.Run] on a listener, which it closes; it ends when that fails.
-func (s *HTTPServer) Serve(ctx context.Context, l net.Listener) error {
-	if err := limit.Serve(ctx, newHTTPServer(s.Handler, s.Log), limit.Listen(l, s.Connections, limit.Text), shutdownGrace); err != nil {
-		return fmt.Errorf("%s: %w", s.Name, err)
-	}
-	return nil
+// serve is Run on a listener, which it closes; it ends when that fails.
+func (s *HTTPServer) serve(ctx context.Context, l net.Listener) error {
+	return limit.Serve(ctx, newHTTPServer(s.Handler, s.Log), limit.Listen(l, s.Connections, limit.Text), shutdownGrace)
 }

@@ -52,7 +52,7 @@ func TestRequestsEndBeforeTheServer(t *testing.T) {
 			fmt.Fprint(w, "hello")
 		})}
 		ended := make(chan error, 1)
-		go func() { ended <- s.Serve(ctx, l) }()
+		go func() { ended <- s.serve(ctx, l) }()
 		if a := readAll(t, n.get(t, "192.0.2.1:10256", "/")); a != "hello" {
 			t.Errorf("answer %q", a)
 		}
@@ -79,7 +79,7 @@ func TestSlowRequestIsCutOff(t *testing.T) {
 			<-r.Context().Done()
 		})}
 		ended := make(chan error, 1)
-		go func() { ended <- s.Serve(ctx, l) }()
+		go func() { ended <- s.serve(ctx, l) }()
 		c, err := n.dial(t.Context(), "192.0.2.1:10256")
 		if err != nil {
 			t.Fatal(err)
