@@ -279,19 +279,6 @@ func probability(d *decision.Decision, i uint32) float64 {
 	return 0
 }
 
-// EventTime is the time of the record's event; nil: unknown.
-func (r *Record) EventTime() *time.Time {
-	l := r.Life
-	switch {
-	case l == nil || r.Event == 0:
-	case r.Event == l.State:
-		return &l.Since
-	case r.Event == Gone && l.CountedAt != nil: // its counts are those of the end
-		return l.CountedAt
-	}
-	return r.Time
-}
-
 // SetHostMasquerade records that the host's own rule rewrites the source.
 func (r *Record) SetHostMasquerade(rule string) {
 	r.Masquerade, r.MasqueradeReason, r.MasqueradeRule = true, HostMasquerade, rule

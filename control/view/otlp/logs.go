@@ -52,7 +52,7 @@ func emit(logger otellog.Logger, r *flow.Record) {
 		l.SetSeverity(otellog.SeverityWarn)
 	}
 	l.SetSeverityText(l.Severity().String())
-	if at := r.EventTime(); at != nil {
+	if at := text.EventTime(r); at != nil {
 		l.SetTimestamp(*at)
 	}
 	if r.Emitted != nil {

@@ -17,7 +17,7 @@ func columnsFor(o Options, wide bool) []column {
 		return column{name, least, func(r *flow.Record) cell { return cell{text: value(r)} }}
 	}
 	columns := []column{{"TIME", 12, func(r *flow.Record) cell {
-		return cell{formatTime(r.EventTime(), o.zone(), o.now()), Dim}
+		return cell{formatTime(EventTime(r), o.zone(), o.now()), Dim}
 	}}}
 	if o.Follow {
 		columns = append(columns, column{"EVENT", 11, func(r *flow.Record) cell {

@@ -27,6 +27,19 @@ func StateColor(e flow.Event) Color {
 	return ""
 }
 
+// EventTime is the time of a record's event; nil: unknown.
+func EventTime(r *flow.Record) *time.Time {
+	l := r.Life
+	switch {
+	case l == nil || r.Event == 0:
+	case r.Event == l.State:
+		return &l.Since
+	case r.Event == flow.Gone && l.CountedAt != nil: // its counts are those of the end
+		return l.CountedAt
+	}
+	return r.Time
+}
+
 // Story renders one flow: its decision with the reasons, and its life cycle. If several nodes decided the connection, it begins with the
 // way through all of them. It ends with a newline.
 func Story(r *flow.Record, o Options) string {
