@@ -229,11 +229,7 @@ func (c counted) result(result string, n uint64, labels []string) series {
 // labelsOf returns the labels of a service port. As in Kubernetes the port label is its name or,
 // without one, its number.
 func labelsOf(s *observe.Service) []string {
-	port := s.PortName
-	if port == "" {
-		port = strconv.Itoa(int(s.Port))
-	}
-	return []string{s.Namespace, s.Name, port, s.Family}
+	return []string{s.Namespace, s.Name, cmp.Or(s.PortName, strconv.Itoa(int(s.Port))), s.Family}
 }
 
 func with(labels []string, more string) []string { return slices.Concat(labels, []string{more}) }
@@ -255,28 +251,21 @@ func ParseServicePatterns(text string) (ServicePatterns, error) {
 		if !ok || namespace == "" || name == "" {
 			return nil, fmt.Errorf(`service pattern %q: want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`, p)
 		}
-		for _, r := range namespace + name {
-			if notInNames(r) {
-				return nil, fmt.Errorf("service pattern %q: invalid character %q: want lower-case letters, digits, - and the wildcard *", p, r)
-			}
+		if wrong := strings.Trim(namespace+name, inNames); wrong != "" {
+			return nil, fmt.Errorf("service pattern %q: invalid character %q: want lower-case letters, digits, - and the wildcard *", p, []rune(wrong)[0])
 		}
 		patterns = append(patterns, p)
 	}
 	return patterns, nil
 }
 
-// notInNames reports whether a character is invalid in names (DNS labels, RFC 1123) and patterns.
-func notInNames(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '*'
-}
+// inNames are the characters of names (DNS labels, RFC 1123) and patterns.
+const inNames = "abcdefghijklmnopqrstuvwxyz0123456789-*"
 
 // Match reports whether one of the patterns matches the Service.
 func (p ServicePatterns) Match(namespace, name string) bool {
-	for _, pattern := range p {
-		// path.Match has no errors for patterns that were parsed.
-		if ok, _ := path.Match(pattern, namespace+"/"+name); ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p, func(pattern string) bool {
+		ok, _ := path.Match(pattern, namespace+"/"+name) // patterns that were parsed are valid
+		return ok
+	})
 }
