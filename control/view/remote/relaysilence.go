@@ -49,7 +49,7 @@ type guard struct {
 	mu        sync.Mutex
 	answered  time.Time
 	silent    *SilentError // nil: the node answers, as far as is known
-	rechecked bool                 // the request that finds that it answers again is under way
+	rechecked bool         // the request that finds that it answers again is under way
 }
 
 var _ observe.Observer = (*guard)(nil)
