@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/live/health"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
@@ -52,13 +53,17 @@ func (p *proxy) Connect() (err error) {
 		return err
 	}
 	p.config.Rules = p.rules
-	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled}, p.rules)
-	if err == nil && p.flags.wantsLives() {
+	connections, err := conntrack.Open(new(conntrack.Locks))
+	if err != nil {
+		return err
+	}
+	p.udp = reconcile.New(reconcile.Config{Connections: connections, Seen: p.rules, Interval: p.cfg.SyncPeriod, Observe: p.reconciled})
+	if p.flags.wantsLives() {
 		if err := p.flows.followKernel(); err != nil {
 			p.log.Warn("no conntrack events: flow life cycles are not available", "error", err)
 		}
 	}
-	return err
+	return nil
 }
 
 func (p *proxy) Announce(t *decision.Table) { p.udp.Announce(t) }

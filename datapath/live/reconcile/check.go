@@ -1,8 +1,6 @@
 package reconcile
 
 import (
-	"net/netip"
-
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -63,7 +61,8 @@ func (v *view) check(s *conntrack.State, gone frontends) Reason {
 			why = Stays
 		}
 	}
-	if why == Stays && ours && s.Masqueraded() && v.notLocal(s.Reply.Destination.Addr()) {
+	known := len(v.table.Node().Addresses) > 0
+	if why == Stays && ours && s.Masqueraded() && known && !v.table.IsLocal(s.Reply.Destination.Addr()) {
 		return MasqueradeGone
 	}
 	return why
@@ -83,11 +82,6 @@ func (v *view) usedFrontend(gone frontends, s *conntrack.State) bool {
 		}
 	}
 	return false
-}
-
-// notLocal reports whether the address is known to be no address of the node.
-func (v *view) notLocal(a netip.Addr) bool {
-	return len(v.table.Node().Addresses) > 0 && !v.table.IsLocal(a)
 }
 
 // check returns the reason to remove a flow to the service; Stays: it stays.

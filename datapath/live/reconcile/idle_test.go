@@ -38,7 +38,7 @@ func TestIdleFlowIsLearntAgain(t *testing.T) {
 			return l.engine.Stats().Packets
 		}
 		before := queued()
-		must(t, l.seen.Forget([]conntrack.Tuple{tuple, reply})) // as if time had passed
+		must(t, l.rules.Forget([]conntrack.Tuple{tuple, reply})) // as if time had passed
 		for range 5 {
 			send()
 		}

@@ -34,7 +34,6 @@ type lab struct {
 	reconciler          *reconcile.Reconciler
 	connections         *conntrack.Table
 	rules               *ruleset.Connection
-	seen                *ruleset.Seen
 	generation          uint64
 	service, one, other netip.AddrPort
 }
@@ -93,7 +92,6 @@ func newLab(t *testing.T, six bool) *lab {
 		if l.engine, err = engine.Open(t.Context(), engine.Config{FirstQueue: 100, Queues: 2, Rules: l.rules, Log: log}, host, l.table()); err != nil {
 			return err
 		}
-		l.seen = l.rules.Seen()
 		l.connections, err = conntrack.Open(new(conntrack.Locks))
 		return err
 	}))
@@ -107,7 +105,7 @@ func newLab(t *testing.T, six bool) *lab {
 		}
 		_, _ = l.rules.Close(), l.connections.Close()
 	})
-	l.reconciler = reconcile.New(reconcile.Config{Connections: l.connections, Seen: l.seen})
+	l.reconciler = reconcile.New(reconcile.Config{Connections: l.connections, Seen: l.rules})
 	return l
 }
 

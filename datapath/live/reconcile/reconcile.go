@@ -48,9 +48,10 @@ import (
 type Connections interface {
 	Dump(conntrack.Filter, func(*conntrack.State)) error
 	Delete([]conntrack.State, []error)
+	Close() error
 }
 
-// Seen are the sets of UDP flows that need no decision; see ruleset.Seen.
+// Seen are the sets of UDP flows that need no decision; see ruleset.Connection.
 type Seen interface {
 	Forget([]conntrack.Tuple) error
 }
@@ -111,17 +112,10 @@ type Reconciler struct {
 	// has checked all flows for them.
 	last *view
 	gone frontends
-
-	stale  []staleFlow
-	states []conntrack.State
-	tuples []conntrack.Tuple
-	errs   []error
-
-	close func() error
 }
 
-// Close closes what [Open] opened.
-func (r *Reconciler) Close() error { return r.close() }
+// Close closes the Connections. It is to be called when Loop has ended.
+func (r *Reconciler) Close() error { return r.cfg.Connections.Close() }
 
 type staleFlow struct {
 	state conntrack.State
@@ -136,7 +130,7 @@ func New(cfg Config) *Reconciler {
 	if cfg.Observe == nil {
 		cfg.Observe = func(decision.Family, Result, error) {}
 	}
-	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: make(frontends), close: func() error { return nil }}
+	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: make(frontends)}
 }
 
 // Run makes one pass by a table, which must be in force already: it may miss flows that workers
@@ -185,38 +179,30 @@ const maxDumps = 5
 func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 	result := Result{Deleted: make(map[Reason]int)}
 	filter := conntrack.Filter{IPv6: f == decision.IPv6, Protocol: uint8(decision.UDP)}
+	var stale []staleFlow
 	var err error
 	for range maxDumps {
-		result.Examined, r.stale = 0, r.stale[:0]
+		result.Examined, stale = 0, stale[:0]
 		err = r.cfg.Connections.Dump(filter, func(s *conntrack.State) {
 			result.Examined++
 			if why := r.last.check(s, r.gone); why != Stays {
-				r.stale = append(r.stale, staleFlow{*s, why})
+				stale = append(stale, staleFlow{*s, why})
 			}
 		})
 		if !errors.Is(err, conntrack.ErrInterrupted) {
 			break
 		}
 	}
-	r.keepAnnounced()
+	// Flows that are right by the table that was announced stay: workers may decide by it already.
+	if t := r.next.Load(); t != nil && len(stale) > 0 && !r.last.sameAs(t) {
+		next := newView(t)
+		stale = slices.DeleteFunc(stale, func(s staleFlow) bool { return next.check(&s.state, r.gone) == Stays })
+	}
 	// The entries of an incomplete dump are valid.
-	for stale := r.stale; len(stale) > 0; {
-		n := min(len(stale), batchSize)
-		err = errors.Join(err, r.remove(stale[:n], &result))
-		stale = stale[n:]
+	for some := range slices.Chunk(stale, batchSize) {
+		err = errors.Join(err, r.remove(some, &result))
 	}
-	r.stale = nil // free the memory of a large dump
 	return result, err
-}
-
-// keepAnnounced keeps the flows that are right by the table that was announced: workers may decide by it already.
-func (r *Reconciler) keepAnnounced() {
-	t := r.next.Load()
-	if t == nil || len(r.stale) == 0 || r.last.sameAs(t) {
-		return
-	}
-	next := newView(t)
-	r.stale = slices.DeleteFunc(r.stale, func(s staleFlow) bool { return next.check(&s.state, r.gone) == Stays })
 }
 
 // batchSize is how many flows are removed at once: few enough for the steps to follow
@@ -225,19 +211,20 @@ const batchSize = 64
 
 // remove removes flows, in the three steps the package comment explains.
 func (r *Reconciler) remove(stale []staleFlow, result *Result) error {
-	r.states, r.tuples, r.errs = r.states[:0], r.tuples[:0], append(r.errs[:0], make([]error, len(stale))...)
-	for i := range stale {
-		s := &stale[i].state
-		r.states = append(r.states, *s)
-		r.tuples = append(r.tuples, s.Original, s.Reply)
+	var states []conntrack.State
+	var tuples []conntrack.Tuple
+	for _, s := range stale {
+		states = append(states, s.state)
+		tuples = append(tuples, s.state.Original, s.state.Reply)
 	}
-	if err := r.cfg.Seen.Forget(r.tuples); err != nil {
+	if err := r.cfg.Seen.Forget(tuples); err != nil {
 		result.Failed += len(stale)
 		return err // without this, more than one datagram of each would be lost
 	}
-	r.cfg.Connections.Delete(r.states, r.errs)
-	err := r.cfg.Seen.Forget(r.tuples)
-	for i, e := range r.errs {
+	errs := make([]error, len(stale))
+	r.cfg.Connections.Delete(states, errs)
+	err := r.cfg.Seen.Forget(tuples)
+	for i, e := range errs {
 		switch {
 		case e == nil:
 			result.Deleted[stale[i].why]++

@@ -199,11 +199,7 @@ func (r *Ruleset) dropStale(t, before *decision.Table) error {
 			return fmt.Errorf("read the bound clients in nftables table %s: %w", of, err)
 		}
 	}
-	if len(stale) == 0 {
-		r.stale = false
-		return nil
-	}
-	if err := r.conn.Seen().remove(stale); err != nil {
+	if err := r.conn.remove(stale); err != nil {
 		return fmt.Errorf("remove clients of removed endpoints from nftables tables %s: %w", r.tables, err)
 	}
 	r.stale = false

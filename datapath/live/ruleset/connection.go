@@ -24,6 +24,8 @@ type Connection struct {
 	most int
 	// port is the netlink port of the connection.
 	port atomic.Uint32
+	// removal is the message that removes an element: msgDestroySetElem or, on kernels without it, NFT_MSG_DELSETELEM.
+	removal atomic.Int32
 
 	mu sync.Mutex
 	// conn is nil after an error, because replies may still arrive.
@@ -37,6 +39,7 @@ type Connection struct {
 // kernel supports that. Close it after everything that uses it.
 func OpenConnection(own bool) (*Connection, error) {
 	c := new(Connection)
+	c.removal.Store(msgDestroySetElem)
 	if err := c.open(); err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}

@@ -94,7 +94,7 @@ func TestOwned(t *testing.T) {
 			return err
 		}
 		remember(t, r, flows(1000, 2))
-		if err := c.Seen().Forget(flows(1000, 1)); err != nil {
+		if err := c.Forget(flows(1000, 1)); err != nil {
 			return err
 		}
 		if n := elements(t, r); n["service4"] != 15 || n["seen4"] != 1 || n["seen6"] != 1 {
@@ -123,7 +123,7 @@ func TestOwnedAgain(t *testing.T) {
 		if !isOwned(t) {
 			t.Error("not owned after the next change")
 		}
-		if err := c.Seen().Forget(flows(1000, 1)); err != nil {
+		if err := c.Forget(flows(1000, 1)); err != nil {
 			t.Error(err)
 		}
 		return nil
@@ -146,7 +146,7 @@ func TestOwnedByNext(t *testing.T) {
 		if isOwned(t) {
 			t.Error("owned after the release")
 		}
-		if err := c.Seen().Forget(flows(1000, 1)); err != nil {
+		if err := c.Forget(flows(1000, 1)); err != nil {
 			t.Errorf("after the release: %v", err)
 		}
 		if err := r.Resume(); err != nil {

@@ -16,21 +16,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
 
-// Seen removes UDP flows from the sets of those that need no decision. It works on the installed ruleset by name,
-// independent of the [Ruleset] that installed it, if that used the same connection or does not own the tables. It is
-// not safe for concurrent use.
-type Seen struct {
-	conn *Connection
-	// message removes an element: msgDestroySetElem or, on kernels without it, NFT_MSG_DELSETELEM.
-	message int
-}
-
-// Seen returns the sets.
-func (c *Connection) Seen() *Seen { return &Seen{c, msgDestroySetElem} }
-
-// Forget removes the tuples, so that the next packet with one of them is queued. Tuples in no set, and a missing
-// ruleset, are not errors.
-func (s *Seen) Forget(tuples []conntrack.Tuple) error {
+// Forget removes UDP flows from the sets of those that need no decision, so that the next packet with one of the tuples is
+// queued. It works on the installed ruleset by name, independent of the [Ruleset] that installed it, if that used the
+// same connection or does not own the tables. Tuples in no set, and a missing ruleset, are not errors.
+func (c *Connection) Forget(tuples []conntrack.Tuple) error {
 	elements := make([]elementOf, len(tuples))
 	for i, t := range tuples {
 		// As flowKey has it, each field filled up to whole registers.
@@ -38,7 +27,7 @@ func (s *Seen) Forget(tuples []conntrack.Tuple) error {
 			portBytes(t.Source.Port()) + "\x00\x00" + portBytes(t.Destination.Port()) + "\x00\x00"
 		elements[i] = elementOf{nft.Family(decision.FamilyOf(t.Source.Addr())), "seen", key}
 	}
-	if err := s.remove(elements); err != nil {
+	if err := c.remove(elements); err != nil {
 		return fmt.Errorf("forget flows in set seen of nftables table %s: %w", TableName, err)
 	}
 	return nil
@@ -72,9 +61,9 @@ const msgDestroySetElem = 30
 const maxRemoved = 128
 
 // remove removes elements of any set. Missing ones, or a missing table, are no error.
-func (s *Seen) remove(elements []elementOf) error {
+func (c *Connection) remove(elements []elementOf) error {
 	for some := range slices.Chunk(elements, maxRemoved) {
-		if err := s.removeSome(some); err != nil {
+		if err := c.removeSome(some); err != nil {
 			return err
 		}
 	}
@@ -84,14 +73,15 @@ func (s *Seen) remove(elements []elementOf) error {
 // removeSome removes the elements in one transaction. With NFT_MSG_DELSETELEM one missing element
 // fails it as a whole, but the kernel names all missing ones: it is repeated without those, and
 // again if others expired meanwhile. Each try costs a grace period of RCU, some 10 ms.
-func (s *Seen) removeSome(elements []elementOf) error {
+func (c *Connection) removeSome(elements []elementOf) error {
 	for len(elements) > 0 {
 		var t nft.Transaction
+		message := int(c.removal.Load())
 		for _, e := range elements {
 			t.Separate()
-			t.AddElement(e.family, s.message, TableName, e.set, nft.Element{Key: e.key})
+			t.AddElement(e.family, message, TableName, e.set, nft.Element{Key: e.key})
 		}
-		refused, err := s.conn.try(&t)
+		refused, err := c.try(&t)
 		if err != nil || len(refused) == 0 {
 			return err
 		}
@@ -104,8 +94,9 @@ func (s *Seen) removeSome(elements []elementOf) error {
 			}
 		}
 		switch err := errors.Join(slices.Collect(maps.Values(refused))...); {
-		case errors.Is(err, unix.EINVAL) && s.message != unix.NFT_MSG_DELSETELEM:
-			s.message, left = unix.NFT_MSG_DELSETELEM, elements
+		case errors.Is(err, unix.EINVAL) && message != unix.NFT_MSG_DELSETELEM:
+			c.removal.Store(unix.NFT_MSG_DELSETELEM)
+			left = elements
 		case err != nil:
 			return err
 		}

@@ -48,14 +48,14 @@ func remember(t *testing.T, r *Ruleset, tuples []conntrack.Tuple) {
 }
 
 // openSeen opens the sets by a connection of its own, as another process would.
-func openSeen(t testing.TB) *Seen {
+func openSeen(t testing.TB) *Connection {
 	t.Helper()
 	c, err := OpenConnection(false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return c.Seen()
+	return c
 }
 
 // TestForget with both messages that remove elements, and one that no kernel knows, as
@@ -73,7 +73,7 @@ func testForget(t *testing.T, remove int) {
 			return err
 		}
 		seen := openSeen(t)
-		seen.message = remove
+		seen.removal.Store(int32(remove))
 		for name, tt := range map[string]struct {
 			in, forget []conntrack.Tuple
 			left       int // of each family
@@ -129,7 +129,7 @@ func BenchmarkForget(b *testing.B) {
 				b.Skip(err)
 			}
 			defer ns.Close()
-			var seen *Seen
+			var seen *Connection
 			if err := ns.Do(func() (err error) {
 				_, err = install(spec())
 				seen = openSeen(b)
@@ -137,7 +137,7 @@ func BenchmarkForget(b *testing.B) {
 			}); err != nil {
 				b.Fatal(err)
 			}
-			seen.message = remove
+			seen.removal.Store(int32(remove))
 			tuples := flows(1000, 32)
 			for b.Loop() {
 				if err := seen.Forget(tuples); err != nil {
