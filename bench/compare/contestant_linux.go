@@ -192,7 +192,12 @@ func (p *plan) startFloor(program string, queues int, variant ...string) func(*t
 			if err != nil {
 				return err
 			}
-			rules, err := ruleset.Install(ruleset.Spec{
+			conn, err := ruleset.OpenConnection(false)
+			if err != nil {
+				return err
+			}
+			defer conn.Close() //nolint:errcheck // the rules are installed
+			rules, err := conn.Install(ruleset.Spec{
 				// All packets go to the queues of those to no service, which follow.
 				FirstQueue: firstQueue - uint16(queues), Queues: uint16(queues), RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 				LocalhostNodePorts: true, SeenTimeout: seenTimeout, SeenSize: seenSize, Native: native,

@@ -51,7 +51,12 @@ func newForced(b *testing.B) *forced {
 	if err != nil {
 		b.Fatal(err)
 	}
-	rules, err := ruleset.Install(ruleset.Spec{
+	conn, err := ruleset.OpenConnection(false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	rules, err := conn.Install(ruleset.Spec{
 		FirstQueue: 100, Queues: 1, RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 		SeenTimeout: 20 * time.Second, SeenSize: 65536, Native: native,
 	}, new(decision.Table), false)

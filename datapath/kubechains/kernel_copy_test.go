@@ -69,7 +69,12 @@ func (n *kernelNode) loadCopy(t *testing.T, w *world) (rules *ruleset.Ruleset) {
 			return err
 		}
 		node := w.table.Node()
-		rules, err = ruleset.Install(ruleset.Spec{
+		conn, err := ruleset.OpenConnection(false)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		rules, err = conn.Install(ruleset.Spec{
 			FirstQueue: 100, Queues: 1, Native: native,
 			RejectMark: 0x6e667172, MasqueradeMark: node.Mark(), ConnMark: 0x2000, CopyMark: 0x1000,
 			LocalhostNodePorts: node.LocalhostNodePorts, SeenTimeout: 20 * time.Second, SeenSize: 1024,

@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
@@ -95,6 +96,10 @@ func newLab(t *testing.T, six bool, cfg engine.Config) *lab {
 		}
 		t.Cleanup(func() { _ = host.Close() })
 		cfg.FirstQueue, cfg.Queues, cfg.Gate, cfg.Log = 100, 2, l.Holder, slog.New(slog.DiscardHandler)
+		if cfg.Rules, err = ruleset.OpenConnection(false); err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = cfg.Rules.Close() })
 		if l.engine, err = engine.Open(t.Context(), cfg, host, l.table()); err != nil {
 			return err
 		}

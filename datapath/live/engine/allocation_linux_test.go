@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
@@ -180,8 +181,13 @@ func (n *allocationNode) openWorkers(t *testing.T, table *decision.Table, runnin
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
 		hostRules := hostmasq.Follow(hostSource{hostRule(to("10.244.66.0/24"), rules.AddrTypes{Types: 1 << 2, Negated: true}, masquerade)}, log)
+		conn, err := ruleset.OpenConnection(false)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = conn.Close() })
 		// On a busy machine heartbeats come late; the tests are about packets that are queued.
-		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, QueueTimeout: time.Minute, HostRules: hostRules, Log: log}, host, table)
+		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, QueueTimeout: time.Minute, Rules: conn, HostRules: hostRules, Log: log}, host, table)
 		return err
 	}))
 	done := make(chan error, running)

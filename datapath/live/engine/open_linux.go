@@ -53,8 +53,7 @@ type Config struct {
 	WhenServed WhenServed
 	// Predecessor is the result of CheckLock; nil: Open connects to another process itself.
 	Predecessor *Predecessor
-	// Rules changes the kernel rules, and stays open; nil: the engine opens its own connection, which does not own the
-	// tables.
+	// Rules changes the kernel rules, and stays open.
 	Rules *ruleset.Connection
 	// KeepRules leaves the kernel rules in place at the end, as after a crash: established flows
 	// are still translated, and the kernel's copy of the service table decides new ones.
@@ -99,7 +98,7 @@ const (
 
 // Open sets up the datapath in the calling thread's network namespace and starts to queue new flows. [Engine.Run] must
 // follow without delay: until then the flows wait. If Open fails, it removes everything it set up. The rules of an
-// earlier run are adopted; see [ruleset.Install]. The context ends a wait for another datapath.
+// earlier run are adopted; see [ruleset.Connection.Install]. The context ends a wait for another datapath.
 func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err error) {
 	native, err := Preflight()
 	if err != nil {
@@ -188,11 +187,7 @@ func (e *Engine) installRules(table *decision.Table, native, served bool) error 
 	noReversePath := ruleset.ProbeReversePath()
 	e.lease.timeout, e.lease.catchUp = e.cfg.QueueTimeout, e.readBindings
 	heartbeat := newHeartbeat(&e.lease, e.workers, e.log)
-	install := ruleset.Install
-	if e.cfg.Rules != nil {
-		install = e.cfg.Rules.Install
-	}
-	installed, err := install(ruleset.Spec{
+	installed, err := e.cfg.Rules.Install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: e.cfg.Queues, OnlyServices: e.cfg.OnlyServices, Refusals: e.cfg.SecondChance,
 		// kube-proxy has no rule about invalid packets if conntrack regards out-of-window ones as valid
 		// (pkg/proxy/iptables/proxier.go, conntrackTCPLiberal).

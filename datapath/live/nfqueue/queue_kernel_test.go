@@ -48,7 +48,12 @@ func newHost(t *testing.T) *host {
 		if h.queue, err = nfqueue.Open(100, nfqueue.Config{MaxLen: 128, CopyRange: 64, ReadBuffer: 1 << 20}); err != nil {
 			return err
 		}
-		h.rules, err = ruleset.Install(ruleset.Spec{
+		conn, err := ruleset.OpenConnection(false)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		h.rules, err = conn.Install(ruleset.Spec{
 			FirstQueue: 99, Queues: 1, // packets to no service, as all are, go to the next queue
 			RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 			SeenTimeout: 20 * time.Second, SeenSize: 1024, Native: native,

@@ -11,11 +11,7 @@ import (
 // again installs a ruleset as another process does, after the one before ended.
 func again(t *testing.T, s Spec, table *decision.Table, keepQueueing bool) *Ruleset {
 	t.Helper()
-	var err error
-	if s.Native, err = Probe(); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Install(s, table, keepQueueing)
+	r, err := installFor(t, s, table, keepQueueing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +46,7 @@ func TestAdopt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inNamespace(t, func() error {
-				first, err := install(spec())
+				first, err := install(t, spec())
 				if err != nil {
 					return err
 				}

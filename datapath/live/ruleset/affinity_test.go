@@ -66,7 +66,7 @@ func TestStaleBindings(t *testing.T) {
 	}
 	t.Run("adopted", func(t *testing.T) {
 		inNamespace(t, func() error {
-			r, err := install(spec())
+			r, err := install(t, spec())
 			if err != nil {
 				return err
 			}

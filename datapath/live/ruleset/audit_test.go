@@ -265,7 +265,7 @@ func TestFreshTablesNeedNoAudit(t *testing.T) {
 	table := decision.NewTable(1, time.Time{}, auditNode, services(300))
 	inNamespace(t, func() error {
 		install := func() *Ruleset {
-			r, err := Install(onlyServices(), table, false)
+			r, err := installFor(t, onlyServices(), table, false)
 			if err != nil {
 				t.Fatal(err)
 			}

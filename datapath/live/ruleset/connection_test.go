@@ -171,7 +171,7 @@ func TestOwnedByNext(t *testing.T) {
 func TestOwnedLater(t *testing.T) {
 	netnstest.RequireTool(t, "nft")
 	inNamespace(t, func() error {
-		first, err := install(onlyServices())
+		first, err := install(t, onlyServices())
 		if err != nil {
 			return err
 		}

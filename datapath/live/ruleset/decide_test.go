@@ -44,7 +44,7 @@ func TestDecide(t *testing.T) {
 		{"no more", func(s *decision.ServicePort) { s.QueueOneIn = decision.NotQueued }, false, all("accept"), "accept", nil},
 	}
 	inNamespace(t, func() error {
-		r, err := install(onlyServices())
+		r, err := install(t, onlyServices())
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,6 @@ import (
 type Ruleset struct {
 	spec Spec
 	*kernel
-	owned       *Connection // of the ruleset alone; nil: it is shared
 	tables      tables
 	watch       *watch
 	adopted     bool                // the tables are of an earlier run
@@ -93,29 +92,14 @@ func tryTable(flags uint32, c chain, exprs []expr.Any) error {
 	return k.run()
 }
 
-// Install puts the ruleset for a service table into force in the calling thread's network namespace. Queueing starts
-// last, when the sets have their elements.
+// Install puts the ruleset for a service table into force in the calling thread's network namespace, through this
+// connection, which may own the tables. Queueing starts last, when the sets have their elements.
 //
 // The tables of an earlier run are adopted: their base chains and elements stay, so that no waiting packet is lost, and
-// the kernel's copy of the service table keeps working. keepQueueing leaves their rules that queue packets until the
-// last step, for a daemon that still serves the queues; otherwise the copy decides meanwhile. Tables that cannot be
-// changed in place are replaced; then packets that wait in any queue of the namespace are lost, as with every removal
-// of a base chain, and their senders retransmit them.
-func Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
-	conn, err := OpenConnection(false)
-	if err != nil {
-		return nil, err
-	}
-	r, err := conn.Install(spec, t, keepQueueing)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	r.owned = conn
-	return r, nil
-}
-
-// Install is [Install] through this connection, which may own the tables. Tables of an earlier run without an owner
-// stay without one.
+// the kernel's copy of the service table keeps working. Those without an owner stay without one. keepQueueing leaves
+// their rules that queue packets until the last step, for a daemon that still serves the queues; otherwise the copy
+// decides meanwhile. Tables that cannot be changed in place are replaced; then packets that wait in any queue of the
+// namespace are lost, as with every removal of a base chain, and their senders retransmit them.
 func (c *Connection) Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
 	spec.Copy, spec.Idle = CopyNodeOf(t), spec.OnlyServices && isIdle(nil, t)
 	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, tables: newTables(&spec), hairpins: newHairpins()}
@@ -324,7 +308,7 @@ func (r *Ruleset) StopQueueing() error {
 
 // LeaveEstablished is [Ruleset.Remove] for a namespace with translated flows that must continue: it leaves tables of
 // the same name, with only the rules that these flows need. New flows match none of our rules. [Cleanup] removes the
-// tables, the next [Install] replaces them.
+// tables, the next [Connection.Install] replaces them.
 func (r *Ruleset) LeaveEstablished() error {
 	for _, t := range r.tables {
 		r.replaceTable(t)
@@ -376,14 +360,10 @@ func (k *kernel) cleanup() (removed []string, err error) {
 	return removed, nil
 }
 
-// Close leaves the tables in the kernel.
+// Close leaves the tables in the kernel, and the connection open.
 func (r *Ruleset) Close() error {
-	var err error
-	if r.watch != nil {
-		err = r.watch.Close()
+	if r.watch == nil {
+		return nil
 	}
-	if r.owned != nil {
-		err = errors.Join(err, r.owned.Close())
-	}
-	return err
+	return r.watch.Close()
 }

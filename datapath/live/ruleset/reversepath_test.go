@@ -29,7 +29,7 @@ func TestReversePathSets(t *testing.T) {
 		if err := ProbeReversePath(); err != nil {
 			netnstest.Missing(t, err.Error())
 		}
-		r, err := install(withReversePath())
+		r, err := install(t, withReversePath())
 		if err != nil {
 			return err
 		}

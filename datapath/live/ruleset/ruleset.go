@@ -68,7 +68,7 @@ type Spec struct {
 	// Alive is the switch that stops queueing when the daemon does not serve the queues.
 	Alive Alive
 	// Idle: the kernel's copy decides all flows from elsewhere, so the base chains that only queued flows
-	// need are left out: each costs every packet. [Install] sets it with OnlyServices, and [Ruleset.Follow]
+	// need are left out: each costs every packet. [Connection.Install] sets it with OnlyServices, and [Ruleset.Follow]
 	// ends it when a flow is to be queued.
 	Idle bool
 	// ReversePath does not queue packets that the kernel drops because of their source, by the

@@ -76,19 +76,31 @@ func inNamespace(t *testing.T, f func() error) {
 }
 
 // install installs a ruleset as the kernel can have it.
-func install(s Spec) (*Ruleset, error) {
+func install(t testing.TB, s Spec) (*Ruleset, error) {
+	t.Helper()
+	return installFor(t, s, new(decision.Table), false)
+}
+
+// installFor is [Connection.Install] by a connection of its own, as another process does, and as the kernel can have it.
+func installFor(t testing.TB, s Spec, table *decision.Table, keepQueueing bool) (*Ruleset, error) {
+	t.Helper()
 	var err error
 	if s.Native, err = Probe(); err != nil {
 		return nil, err
 	}
-	return Install(s, new(decision.Table), false)
+	c, err := OpenConnection(false)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c.Install(s, table, keepQueueing)
 }
 
 // installed is [inNamespace] with an installed ruleset.
 func installed(t *testing.T, s Spec, f func(r *Ruleset) error) {
 	t.Helper()
 	inNamespace(t, func() error {
-		r, err := install(s)
+		r, err := install(t, s)
 		if err != nil {
 			return err
 		}
@@ -125,12 +137,12 @@ func testInstallAndRemove(t *testing.T, want Spec) {
 				wantRules += len(c.rules)
 			}
 		}
-		first, err := install(want)
+		first, err := install(t, want)
 		if err != nil {
 			return err
 		}
 		// A second run finds the rest of the first one and replaces it.
-		r, err := install(want)
+		r, err := install(t, want)
 		if err != nil {
 			return err
 		}
@@ -150,7 +162,7 @@ func testInstallAndRemove(t *testing.T, want Spec) {
 			t.Errorf("for established flows: %d chains with %d rules, want %d with two", c, n, 2*len(want.established()))
 		}
 		// The next run replaces that, too.
-		if r, err = install(want); err != nil {
+		if r, err = install(t, want); err != nil {
 			return err
 		}
 		if c, n := kernelRules(t); c != wantChains || n != wantRules {
@@ -211,7 +223,7 @@ func elements(t *testing.T, r *Ruleset) map[string]int {
 
 func TestSetsFollowTheTable(t *testing.T) {
 	inNamespace(t, func() error {
-		r, err := install(onlyServices())
+		r, err := install(t, onlyServices())
 		if err != nil {
 			return err
 		}
@@ -243,7 +255,7 @@ func TestSetsFollowTheTable(t *testing.T) {
 // the same node port, is another one.
 func TestSetsOfServicesWithoutEndpoints(t *testing.T) {
 	inNamespace(t, func() error {
-		r, err := install(onlyServices())
+		r, err := install(t, onlyServices())
 		if err != nil {
 			return err
 		}

@@ -50,12 +50,7 @@ func BenchmarkFollow(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
 			onNode(func() error {
-				s := spec()
-				var err error
-				if s.Native, err = Probe(); err != nil {
-					return err
-				}
-				r, err := Install(s, table, false)
+				r, err := installFor(b, spec(), table, false)
 				if err != nil {
 					return err
 				}
@@ -65,7 +60,7 @@ func BenchmarkFollow(b *testing.B) {
 	})
 	b.Run("audit", func(b *testing.B) {
 		onNode(func() error {
-			r, err := install(spec())
+			r, err := install(b, spec())
 			if err != nil {
 				return err
 			}
@@ -84,12 +79,7 @@ func BenchmarkFollow(b *testing.B) {
 	})
 	b.Run("adopt", func(b *testing.B) {
 		onNode(func() error {
-			s := spec()
-			var err error
-			if s.Native, err = Probe(); err != nil {
-				return err
-			}
-			r, err := Install(s, table, false)
+			r, err := installFor(b, spec(), table, false)
 			if err != nil {
 				return err
 			}
@@ -98,7 +88,7 @@ func BenchmarkFollow(b *testing.B) {
 				if err := r.Close(); err != nil {
 					return err
 				}
-				if r, err = Install(s, table, false); err != nil {
+				if r, err = installFor(b, spec(), table, false); err != nil {
 					return err
 				}
 			}
@@ -107,7 +97,7 @@ func BenchmarkFollow(b *testing.B) {
 	})
 	b.Run("change", func(b *testing.B) {
 		onNode(func() error {
-			r, err := install(spec())
+			r, err := install(b, spec())
 			if err != nil {
 				return err
 			}

@@ -68,7 +68,7 @@ func TestForget(t *testing.T) {
 
 func testForget(t *testing.T, remove int) {
 	inNamespace(t, func() error {
-		r, err := install(spec())
+		r, err := install(t, spec())
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func testForget(t *testing.T, remove int) {
 			t.Errorf("without a ruleset: %v", err)
 		}
 		// It is installed again: the same socket goes on.
-		if r, err = install(spec()); err != nil {
+		if r, err = install(t, spec()); err != nil {
 			return err
 		}
 		remember(t, r, flows(1000, 2))
@@ -131,7 +131,7 @@ func BenchmarkForget(b *testing.B) {
 			defer ns.Close()
 			var seen *Connection
 			if err := ns.Do(func() (err error) {
-				_, err = install(spec())
+				_, err = install(b, spec())
 				seen = openSeen(b)
 				return err
 			}); err != nil {
@@ -153,7 +153,7 @@ func BenchmarkForget(b *testing.B) {
 func TestUnansweredAreForgottenSoon(t *testing.T) {
 	netnstest.RequireTool(t, "ip")
 	inNamespace(t, func() error {
-		r, err := install(spec()) // there is no listener at the queues: packets pass
+		r, err := install(t, spec()) // there is no listener at the queues: packets pass
 		if err != nil {
 			return err
 		}
