@@ -37,13 +37,14 @@ type service struct {
 	protocol decision.Protocol
 }
 
-// clients are those of a service port, in the order of their last new flows.
+// clients are those of a service port, in a ring in the order of their last new flows. It begins and ends at ring, which
+// is no client.
 type clients struct {
-	byAddr         map[netip.Addr]*client
-	oldest, newest *client
+	byAddr map[netip.Addr]*client
+	ring   client
 }
 
-// client is one of a list, with its bindings.
+// client is one of a ring, with its bindings.
 type client struct {
 	addr         netip.Addr
 	older, newer *client
@@ -89,15 +90,7 @@ func (t *Table) Bound(s *decision.ServicePort, endpoint netip.AddrPort, client n
 		return false
 	}
 	c := list.byAddr[client]
-	if c == nil {
-		return false
-	}
-	for _, b := range c.bindings {
-		if b.endpoint == endpoint {
-			return !b.last.Before(oldest)
-		}
-	}
-	return false
+	return c != nil && slices.ContainsFunc(c.bindings, func(b binding) bool { return b.endpoint == endpoint && !b.last.Before(oldest) })
 }
 
 func timeout(s *decision.ServicePort) time.Duration {
@@ -131,7 +124,7 @@ func (t *Table) client(of service, addr netip.Addr) *client {
 	list := t.services[of]
 	if list == nil {
 		list = &clients{byAddr: make(map[netip.Addr]*client)}
-		t.services[of] = list
+		list.ring.older, list.ring.newer = &list.ring, &list.ring
 	}
 	c := list.byAddr[addr]
 	if c == nil {
@@ -141,14 +134,14 @@ func (t *Table) client(of service, addr netip.Addr) *client {
 			t.makeRoom()
 		}
 		c = &client{addr: addr}
-		// The removed client may have been the last one.
-		t.services[of] = list
+		t.services[of] = list // it is new, or the removed client was its last one
 		list.byAddr[addr] = c
 		t.count++
 	} else {
-		list.unlink(c)
+		c.unlink()
 	}
-	list.append(c)
+	c.older, c.newer = list.ring.older, &list.ring
+	c.older.newer, c.newer.older = c, c
 	return c
 }
 
@@ -156,69 +149,41 @@ func (t *Table) client(of service, addr netip.Addr) *client {
 // at once, because finding the service port takes longer than removing a client.
 func (t *Table) makeRoom() {
 	const most = 32
-	of, list := t.largest()
-	for range min(most, (len(list.byAddr)+1)/2) {
-		t.forget(of, list)
-	}
-}
-
-// largest finds the service port with the most clients.
-func (t *Table) largest() (of service, list *clients) {
+	var of service
+	var list *clients
 	for s, l := range t.services {
 		if list == nil || len(l.byAddr) > len(list.byAddr) {
 			of, list = s, l
 		}
 	}
-	return of, list
+	for range min(most, (len(list.byAddr)+1)/2) {
+		t.forget(of, list)
+	}
 }
 
 // forget forgets the oldest client of a service port.
 func (t *Table) forget(of service, list *clients) {
-	if c := list.oldest; c != nil {
-		t.remove(of, list, c)
-		t.forgotten.Add(1)
-	}
+	t.remove(of, list, list.ring.newer)
+	t.forgotten.Add(1)
 }
 
 // remove removes a client.
 func (t *Table) remove(of service, list *clients, c *client) {
-	list.unlink(c)
+	c.unlink()
 	delete(list.byAddr, c.addr)
 	if t.count--; len(list.byAddr) == 0 {
 		delete(t.services, of)
 	}
 }
 
-func (l *clients) append(c *client) {
-	c.older, c.newer = l.newest, nil
-	if l.newest == nil {
-		l.oldest = c
-	} else {
-		l.newest.newer = c
-	}
-	l.newest = c
-}
-
-func (l *clients) unlink(c *client) {
-	if c.older == nil {
-		l.oldest = c.newer
-	} else {
-		c.older.newer = c.newer
-	}
-	if c.newer == nil {
-		l.newest = c.older
-	} else {
-		c.newer.older = c.older
-	}
-}
+func (c *client) unlink() { c.older.newer, c.newer.older = c.newer, c.older }
 
 // Retain drops the bindings to endpoints to which the service table no longer leads,
 // and those that have expired. since is the table of the last call, nil at first: if no
 // Service with session affinity differs from it, there is nothing to do.
 func (t *Table) Retain(services, since *decision.Table) {
 	type at struct {
-		service  decision.ServicePortName
-		protocol decision.Protocol
+		service  service
 		endpoint netip.AddrPort
 	}
 	bound := func(s *decision.ServicePort) bool { return s.AffinitySeconds > 0 }
@@ -235,7 +200,7 @@ func (t *Table) Retain(services, since *decision.Table) {
 			}
 			for _, usable := range s.Usable {
 				for _, i := range usable {
-					reachable[at{s.Name, s.Protocol, s.Endpoints[i].AddrPort}] = true
+					reachable[at{serviceOf(s), s.Endpoints[i].AddrPort}] = true
 				}
 			}
 		}
@@ -245,32 +210,16 @@ func (t *Table) Retain(services, since *decision.Table) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.keep(func(s service, b binding) bool {
-		return since != nil && !changed[s.name.Service()] || reachable[at{s.name, s.protocol, b.endpoint}]
-	})
-}
-
-// keep drops the bindings that have expired or that wanted does not want.
-func (t *Table) keep(wanted func(service, binding) bool) {
 	oldest := t.now().Add(-t.longest)
-	for s, list := range t.services {
+	for of, list := range t.services {
+		settled := since != nil && !changed[of.name.Service()]
 		for _, c := range list.byAddr {
-			kept := c.bindings[:0]
-			for _, b := range c.bindings {
-				if !b.last.Before(oldest) && wanted(s, b) {
-					kept = append(kept, b)
-				}
-			}
-			if c.bindings = kept; len(kept) == 0 {
-				t.remove(s, list, c)
+			c.bindings = slices.DeleteFunc(c.bindings, func(b binding) bool {
+				return b.last.Before(oldest) || !settled && !reachable[at{of, b.endpoint}]
+			})
+			if len(c.bindings) == 0 {
+				t.remove(of, list, c)
 			}
 		}
 	}
-}
-
-// Len counts the clients.
-func (t *Table) Len() int {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.count
 }

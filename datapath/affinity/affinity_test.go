@@ -81,16 +81,16 @@ func TestRetain(t *testing.T) {
 	table.Retain(before, nil)
 	services := before.Next(time.Time{}, decision.Node{}, decision.Change{Service: s.Name.Service(), Ports: []*decision.ServicePort{without}})
 	table.Retain(services, before)
-	if table.Bound(s, a, someone) || !table.Bound(s, b, someone) || table.Len() != 1 {
-		t.Errorf("bindings to an endpoint that went away should go, others not (%d clients left)", table.Len())
+	if table.Bound(s, a, someone) || !table.Bound(s, b, someone) || table.count != 1 {
+		t.Errorf("bindings to an endpoint that went away should go, others not (%d clients left)", table.count)
 	}
 	c.advance(61 * time.Second)
 	table.Retain(services, services)
-	if table.Len() != 1 {
+	if table.count != 1 {
 		t.Error("nothing changed, and all the same a binding was dropped")
 	}
 	table.Retain(services, nil)
-	if table.Len() != 0 {
+	if table.count != 0 {
 		t.Error("an expired binding was kept")
 	}
 }
@@ -108,7 +108,7 @@ func TestBounded(t *testing.T) {
 	for range 10 * all {
 		addr = addr.Next()
 		table.Bind(s, a, addr)
-		if n := table.Len(); n > each+1 {
+		if n := table.count; n > each+1 {
 			t.Fatalf("%d clients, want at most %d", n, each+1)
 		}
 		if !table.Bound(s, a, addr) {
@@ -141,7 +141,7 @@ func TestBoundedInAll(t *testing.T) {
 	bind("large", 1000)
 	small := bind("small", 10)
 	bind("another", 1000)
-	if n := table.Len(); n > all || n < all/2 {
+	if n := table.count; n > all || n < all/2 {
 		t.Errorf("%d clients, want at most %d", n, all)
 	}
 	addr := netip.MustParseAddr("10.0.0.0")
@@ -151,8 +151,8 @@ func TestBoundedInAll(t *testing.T) {
 		}
 	}
 	table.Retain(decision.NewTable(1, time.Time{}, decision.Node{}, nil), nil)
-	if table.Len() != 0 {
-		t.Errorf("%d clients of no service", table.Len())
+	if table.count != 0 {
+		t.Errorf("%d clients of no service", table.count)
 	}
 }
 
