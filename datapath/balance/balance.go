@@ -28,11 +28,12 @@ type Balancer struct {
 	now        func() int64
 	views      sync.Map // *decision.ServicePort to *view
 
-	mu    sync.Mutex // guards ports; not needed to pick
+	mu    sync.Mutex // not needed to pick
 	ports map[Key]*port
 	table *decision.Table // that was followed last
+
 	// gone are service ports that were removed by that table: flows of the table before may still be
-	// in work.
+	// in work. It belongs to Follow.
 	gone []Key
 }
 
@@ -243,18 +244,19 @@ func (p *port) forget() {
 // what changed. Tables come one after the other.
 func (b *Balancer) Follow(t *decision.Table) {
 	b.mu.Lock()
-	before, gone := b.table, b.gone
-	b.table, b.gone = t, nil
+	before := b.table
+	b.table = t
 	unused := before == nil && len(b.ports) == 0
 	b.mu.Unlock()
 	if unused { // no service port has had flows: all of the table's are left to their first one
 		return
 	}
-	for _, k := range gone {
+	for _, k := range b.gone {
 		if !b.has(t.Service(k.Service.Service()), k) {
 			b.remove(k)
 		}
 	}
+	b.gone = nil
 	t.ChangedServices(before, func(_ decision.ServiceName, was, is []*decision.ServicePort) {
 		for _, s := range is {
 			b.mu.Lock()
@@ -269,9 +271,7 @@ func (b *Balancer) Follow(t *decision.Table) {
 		}
 		for _, s := range was {
 			if k := KeyOf(s); !b.has(is, k) {
-				b.mu.Lock()
 				b.gone = append(b.gone, k)
-				b.mu.Unlock()
 			}
 		}
 	})

@@ -25,12 +25,7 @@ type hashed struct {
 // gets none, where IPVS would drop the flows of its buckets.
 func newHashed(set *Set, destination bool) Picker {
 	p := &hashed{destination: destination}
-	var in []uint32
-	for i := range set.Candidates {
-		if set.Candidates[i].Weight > 0 {
-			in = append(in, uint32(i))
-		}
-	}
+	in := set.positions(true)
 	if len(in) == 0 {
 		in = []uint32{0}
 	}

@@ -74,16 +74,9 @@ type sampled struct {
 }
 
 func newSampled(set *Set, size int, cost func(*Endpoint) uint64, kind decision.EvidenceKind) Picker {
-	p := &sampled{set: set, cost: cost, kind: kind}
-	for i := range set.Candidates {
-		if set.Candidates[i].Weight > 0 {
-			p.in = append(p.in, uint32(i))
-		}
-	}
+	p := &sampled{set: set, in: set.positions(true), cost: cost, kind: kind}
 	if len(p.in) == 0 {
-		for i := range set.Candidates {
-			p.in = append(p.in, uint32(i))
-		}
+		p.in = set.positions(false)
 	}
 	p.size = min(size, len(p.in))
 	return p

@@ -77,6 +77,16 @@ type Set struct {
 	Candidates []Candidate // in kube-proxy's order: by their text
 }
 
+// positions are the positions of candidates: of those that have a weight, or of all.
+func (s *Set) positions(weighted bool) (positions []uint32) {
+	for i := range s.Candidates {
+		if s.Candidates[i].Weight > 0 || !weighted {
+			positions = append(positions, uint32(i))
+		}
+	}
+	return positions
+}
+
 // Candidate is an endpoint of a set.
 type Candidate struct {
 	*Endpoint

@@ -3,19 +3,16 @@ package balance
 import (
 	"fmt"
 	"maps"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Registry are the algorithms that names stand for. It is safe for concurrent use.
-type Registry struct {
-	mu      sync.RWMutex
-	entries map[string]Entry
-}
+// Registry are the algorithms that names stand for. It is safe for concurrent use, except for Add.
+type Registry struct{ entries map[string]Entry }
 
 // Entry is an algorithm of a registry, or a family of algorithms with a parameter.
 type Entry struct {
@@ -44,18 +41,11 @@ func NewRegistry() *Registry {
 	return r
 }
 
-// Add adds an entry, or replaces the one of the same name. Service ports that use it get the new one with
-// their next change.
-func (r *Registry) Add(e Entry) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.entries[e.Name] = e
-}
+// Add adds an entry, or replaces the one of the same name. It is to be called before the registry is in use.
+func (r *Registry) Add(e Entry) { r.entries[e.Name] = e }
 
 // Entries returns all entries, sorted by name.
 func (r *Registry) Entries() []Entry {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
 	return slices.SortedFunc(maps.Values(r.entries), func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 }
 
@@ -87,9 +77,7 @@ func (r *Registry) Parse(text string) (Algorithm, error) {
 	if colon = colon && !has; colon {
 		name, parameter, has = before, after, true
 	}
-	r.mu.RLock()
 	e, ok := r.entries[name]
-	r.mu.RUnlock()
 	switch {
 	case !ok:
 		return Algorithm{}, fmt.Errorf("balancing algorithm %q: unknown; want one of %s", text, strings.Join(r.names(), ", "))
@@ -135,7 +123,7 @@ func plain(name, summary string, feedback bool, make func(set *Set, before Picke
 // least is an entry of a leastConn.
 func least(name, summary string, p leastConn) Entry {
 	return plain(name, summary, true, func(set *Set, _ Picker) Picker {
-		if !slices.ContainsFunc(set.Candidates, func(c Candidate) bool { return c.Weight > 0 }) {
+		if len(set.positions(true)) == 0 {
 			return random{set}
 		}
 		p := p
@@ -169,7 +157,7 @@ func makeMaglev(parameter string) (Algorithm, error) {
 	size := DefaultMaglevSize
 	if parameter != "" {
 		n, err := strconv.Atoi(parameter)
-		if err != nil || n < 2 || n > maxMaglevSize || !prime(n) {
+		if err != nil || n < 2 || n > maxMaglevSize || !big.NewInt(int64(n)).ProbablyPrime(0) { // exact up to 64 bits
 			return Algorithm{}, fmt.Errorf("want a prime number of slots up to %d, as 251, 4093 or 65537", maxMaglevSize)
 		}
 		size = n
@@ -179,15 +167,6 @@ func makeMaglev(parameter string) (Algorithm, error) {
 		a.Name = "maglev"
 	}
 	return a, nil
-}
-
-func prime(n int) bool {
-	for d := 2; d*d <= n; d++ {
-		if n%d == 0 {
-			return false
-		}
-	}
-	return n > 1
 }
 
 func makeShortestQueue(parameter string) (Algorithm, error) {

@@ -27,9 +27,7 @@ func newRoundRobin(set *Set, before Picker, weighted bool) Picker {
 		p.turns = spread(weights(set))
 	}
 	if len(p.turns) == 0 { // not weighted, or all weights are 0
-		for i := range set.Candidates {
-			p.turns = append(p.turns, uint32(i))
-		}
+		p.turns = set.positions(false)
 	}
 	if before, ok := before.(*roundRobin); ok {
 		p.next.Store(p.after(before))

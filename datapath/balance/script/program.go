@@ -55,15 +55,12 @@ func compile(path string, source []byte) (*program, error) {
 }
 
 func initialise(p *starlark.Program, t *starlark.Thread) (globals starlark.StringDict, err error) {
-	defer recovered(&err)
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the interpreter panicked: %v", r)
+		}
+	}()
 	return p.Init(t, guards)
-}
-
-// recovered makes an error of a panic of the interpreter.
-func recovered(err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("the interpreter panicked: %v", r)
-	}
 }
 
 func function(globals starlark.StringDict, name string, parameters int) (*starlark.Function, error) {

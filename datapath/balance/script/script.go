@@ -49,33 +49,24 @@ type Script struct {
 var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // Load reads and compiles a policy. Errors of the text have the file, the line and the column.
-func Load(path string) (*Script, error) {
-	s, err := newScript(path)
-	if err != nil {
-		return nil, err
-	}
-	if s.source, err = s.read(); err != nil {
-		return nil, err
-	}
-	return s, s.compile(s.source)
-}
+func Load(path string) (*Script, error) { return load(path, read) }
 
 // New compiles a policy whose text was read before. The path names it, as for [Load].
 func New(path string, source []byte) (*Script, error) {
-	s, err := newScript(path)
-	if err != nil {
-		return nil, err
-	}
-	s.source = source
-	return s, s.compile(source)
+	return load(path, func(string) ([]byte, error) { return source, nil })
 }
 
-func newScript(path string) (*Script, error) {
+func load(path string, read func(path string) ([]byte, error)) (*Script, error) {
 	name := filepath.Base(path)
 	if !names.MatchString(name) {
 		return nil, fmt.Errorf("balancing script %s: want a file name of letters, digits, \".\", \"-\" and \"_\"", path)
 	}
-	return &Script{name: name, path: path, note: "selected by " + name}, nil
+	source, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Script{name: name, path: path, note: "selected by " + name, source: source}
+	return s, s.compile(source)
 }
 
 // Name is the file's name without its folder, by which algorithms name the script.
@@ -90,15 +81,15 @@ func (s *Script) Source() []byte { return s.source }
 // Path is the file's path.
 func (s *Script) Path() string { return s.path }
 
-func (s *Script) read() ([]byte, error) {
-	info, err := os.Stat(s.path)
+func read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("balancing script: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxSource {
-		return nil, fmt.Errorf("balancing script %s: want a file of at most %d bytes", s.path, maxSource)
+		return nil, fmt.Errorf("balancing script %s: want a file of at most %d bytes", path, maxSource)
 	}
-	source, err := os.ReadFile(s.path)
+	source, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("balancing script: %w", err)
 	}
@@ -206,7 +197,7 @@ func (s *Script) Watch(ctx context.Context, reloaded func(error)) error {
 
 // reload compiles the file if it is another one than before.
 func (s *Script) reload(reloaded func(error)) {
-	source, err := s.read()
+	source, err := read(s.path)
 	switch {
 	case err != nil && s.source == nil:
 		return // it is known

@@ -28,8 +28,8 @@ type Load struct {
 
 // Algorithms are the names of the shadows, in the order in which they were given.
 func (s *Shadows) Algorithms() []string {
-	names := make([]string, len(s.list))
-	for i, o := range s.list {
+	names := make([]string, len(s.list)-1)
+	for i, o := range s.list[1:] {
 		names[i] = o.algorithm
 	}
 	return names
@@ -39,8 +39,8 @@ func (s *Shadows) Algorithms() []string {
 func (s *Shadows) Report() []Service {
 	var all []Service
 	at := make(map[balance.Key]int)
-	for i, b := range s.balancers() {
-		for _, state := range b.States() {
+	for i, o := range s.list {
+		for _, state := range o.States() {
 			if i == 0 {
 				at[state.Key] = len(all)
 				all = append(all, s.service(&state))
@@ -54,12 +54,12 @@ func (s *Shadows) Report() []Service {
 
 // service makes the Service of a state of what is really there.
 func (s *Shadows) service(state *balance.State) Service {
-	r := Service{Key: state.Key, Agree: make([]uint64, len(s.list)), Loads: make([][]Load, len(s.list)+1)}
+	r := Service{Key: state.Key, Agree: make([]uint64, len(s.list)-1), Loads: make([][]Load, len(s.list))}
 	if c, ok := s.counts.Load(state.Key); ok {
 		c := c.(*counts)
 		r.Flows = c.flows.Load()
-		for i := range c.agree {
-			r.Agree[i] = c.agree[i].Load()
+		for i := range r.Agree {
+			r.Agree[i] = c.agree[i+1].Load()
 		}
 	}
 	for i := range r.Loads {
@@ -98,13 +98,12 @@ type Total struct {
 
 // Totals are those of the shadows, in their order; actual is the imbalance that is really there.
 func (s *Shadows) Totals() (actual float64, totals []Total) {
-	for i, b := range s.balancers() {
-		imbalance := imbalanceOf(b.States())
+	for i, o := range s.list {
+		imbalance := imbalanceOf(o.States())
 		if i == 0 {
 			actual = imbalance
 			continue
 		}
-		o := s.list[i-1]
 		totals = append(totals, Total{o.algorithm, o.agree.Load(), o.other.Load(), imbalance})
 	}
 	return actual, totals

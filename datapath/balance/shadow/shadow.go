@@ -24,12 +24,8 @@ import (
 // Flows that affinity has bound, or the kernel's copy decided, count at their real endpoint. Shadows are
 // safe for concurrent use.
 type Shadows struct {
-	actual *balance.Balancer // counts what was really selected
-	list   []*one
+	list   []*one   // the first counts what was really selected; the others are the shadows
 	counts sync.Map // balance.Key to *counts
-
-	mu    sync.Mutex
-	table *decision.Table // that was followed last
 }
 
 // one is one of the algorithms.
@@ -42,7 +38,7 @@ type one struct {
 // counts are those of a service port.
 type counts struct {
 	flows atomic.Uint64
-	agree []atomic.Uint64 // by algorithm
+	agree []atomic.Uint64 // by position in Shadows.list; the first one is not used
 }
 
 // Most is how many shadows there may be: each costs every flow a decision.
@@ -74,7 +70,7 @@ func Parse(r *balance.Registry, text string) ([]balance.Algorithm, error) {
 
 // New returns shadows of the algorithms. now is that of [balance.New].
 func New(algorithms []balance.Algorithm, now func() int64) *Shadows {
-	s := &Shadows{actual: balance.NewCounting(now)}
+	s := &Shadows{list: []*one{{Balancer: balance.NewCounting(now)}}}
 	for _, a := range algorithms {
 		s.list = append(s.list, &one{Balancer: balance.NewFixed(a, now), algorithm: a.Name})
 	}
@@ -83,11 +79,7 @@ func New(algorithms []balance.Algorithm, now func() int64) *Shadows {
 
 // Follow prepares for a new table; see [balance.Balancer.Follow].
 func (s *Shadows) Follow(t *decision.Table) {
-	s.mu.Lock()
-	before := s.table
-	s.table = t
-	s.mu.Unlock()
-	s.actual.Follow(t)
+	before := s.list[0].Table()
 	for _, o := range s.list {
 		o.Follow(t)
 	}
@@ -122,31 +114,25 @@ func (s *Shadows) Decide(p *decision.Packet, d *decision.Decision) ([]flow.Shado
 		c = s.countsOf(service)
 		c.flows.Add(1)
 	}
-	picks, conn := make([]flow.ShadowPick, len(s.list)), make(Connection, len(s.list)+1)
-	s.actual.Take(service, d.Policy, position)
-	own := s.actual.At(service, d.Policy, position)
-	conn[0] = pair{own, own}
+	picks, conn := make([]flow.ShadowPick, len(s.list)), make(Connection, len(s.list))
 	for i, o := range s.list {
-		var pick decision.Pick
-		if choice {
-			pick = o.Pick(service, d.Policy, p, random{})
-			o.compare(pick.Position == position, &c.agree[i])
-		} else {
-			pick = o.Take(service, d.Policy, position)
+		real := o.At(service, d.Policy, position)
+		conn[i] = pair{real, real}
+		if i == 0 || !choice {
+			picks[i] = flow.ShadowPick{Algorithm: o.algorithm, Pick: o.Take(service, d.Policy, position)}
+			continue
 		}
+		pick := o.Pick(service, d.Policy, p, random{})
 		picks[i] = flow.ShadowPick{Algorithm: o.algorithm, Pick: pick}
-		conn[i+1] = pair{o.At(service, d.Policy, pick.Position), o.At(service, d.Policy, position)}
+		if pick.Position == position {
+			o.agree.Add(1)
+			c.agree[i].Add(1)
+		} else {
+			o.other.Add(1)
+			conn[i].own = o.At(service, d.Policy, pick.Position)
+		}
 	}
-	return picks, conn
-}
-
-func (o *one) compare(agrees bool, agree *atomic.Uint64) {
-	if !agrees {
-		o.other.Add(1)
-		return
-	}
-	o.agree.Add(1)
-	agree.Add(1)
+	return picks[1:], conn
 }
 
 func (s *Shadows) countsOf(p *decision.ServicePort) *counts {
@@ -179,21 +165,12 @@ func (c Connection) Observe(e balance.Event) {
 // service port does not have the endpoint.
 func (s *Shadows) Adopt(p *decision.ServicePort, endpoint netip.AddrPort) Connection {
 	var conn Connection
-	for _, b := range s.balancers() {
-		c, ok := b.Adopt(p, endpoint)
+	for _, o := range s.list {
+		c, ok := o.Adopt(p, endpoint)
 		if !ok {
 			return nil
 		}
 		conn = append(conn, pair{c, c})
 	}
 	return conn
-}
-
-// balancers are those of [Load], in its order.
-func (s *Shadows) balancers() []*balance.Balancer {
-	all := []*balance.Balancer{s.actual}
-	for _, o := range s.list {
-		all = append(all, o.Balancer)
-	}
-	return all
 }

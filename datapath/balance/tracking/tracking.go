@@ -219,6 +219,14 @@ func (c *connection) fail(kind balance.EventKind, at int64) {
 	}
 }
 
+// close reports that the connection is being closed, once.
+func (c *connection) close(at int64) {
+	if !c.inactive {
+		c.inactive = true
+		c.observe(balance.Event{Kind: balance.Inactive, At: at})
+	}
+}
+
 // take takes over the workers' new flows.
 func (t *Tracker) take() {
 	for i := range t.intakes {
@@ -329,9 +337,8 @@ func (t *Tracker) update(c *connection, s *conntrack.State, at int64) {
 		c.answered = true
 		c.observe(balance.Event{Kind: balance.Answered, At: at, After: time.Duration(max(at-c.at, 0))})
 	}
-	if next.Order() >= flow.Closing.Order() && !c.inactive {
-		c.inactive = true
-		c.observe(balance.Event{Kind: balance.Inactive, At: at})
+	if next.Order() >= flow.Closing.Order() {
+		c.close(at)
 	}
 }
 
@@ -341,10 +348,7 @@ func (t *Tracker) end(c *connection, at int64, bytes uint64) {
 		return
 	}
 	c.over = true
-	if !c.inactive {
-		c.inactive = true
-		c.observe(balance.Event{Kind: balance.Inactive, At: at})
-	}
+	c.close(at)
 	c.observe(balance.Event{Kind: balance.Ended, At: at, Bytes: bytes})
 	if t.known[c.key] == c {
 		delete(t.known, c.key)
