@@ -295,25 +295,22 @@ func (c *Comparison) count(s *state) {
 	}
 }
 
-// watch notices changes of our tables by other programs.
-type watch struct {
-	*nft.Watch
-	// self is our own connection, whose changes do not count.
-	self *Connection
-	// dynamic are the sets whose elements the kernel's rules add, and package reconcile removes.
-	dynamic map[string]bool
-}
-
-// watchTables watches our tables in the calling thread's network namespace. self is our own connection.
-func watchTables(t tables, self *Connection) (*watch, error) {
-	w := &watch{self: self, dynamic: make(map[string]bool)}
+// watchTables watches our tables in the calling thread's network namespace for changes by others than self, our own
+// connection.
+func watchTables(t tables, self *Connection) (*nft.Watch, error) {
+	// The kernel's rules add elements to these sets, and package reconcile removes them.
+	dynamic := make(map[string]bool)
 	for _, set := range t.sets() {
-		if set.dynamic {
-			w.dynamic[set.name] = true
-		}
+		dynamic[set.name] = set.dynamic
 	}
-	var err error
-	if w.Watch, err = nft.NewWatch(w.concerns); err != nil {
+	w, err := nft.NewWatch(func(e nft.Event) bool {
+		if e.Port == self.port.Load() || e.Family != unix.NFPROTO_IPV4 && e.Family != unix.NFPROTO_IPV6 || e.Table() != TableName {
+			return false
+		}
+		elements := e.Kind == unix.NFT_MSG_NEWSETELEM || e.Kind == unix.NFT_MSG_DELSETELEM
+		return !elements || !dynamic[e.Text(unix.NFTA_SET_ELEM_LIST_SET)]
+	})
+	if err != nil {
 		return nil, err
 	}
 	// Each element is an event. Lost ones make an audit thorough.
@@ -321,13 +318,4 @@ func watchTables(t tables, self *Connection) (*watch, error) {
 		return nil, errors.Join(fmt.Errorf("enlarge the buffer for events of nftables: %w", err), w.Close())
 	}
 	return w, nil
-}
-
-// concerns reports whether an event is a change of our tables by another program.
-func (w *watch) concerns(e nft.Event) bool {
-	if e.Port == w.self.port.Load() || e.Family != unix.NFPROTO_IPV4 && e.Family != unix.NFPROTO_IPV6 || e.Table() != TableName {
-		return false
-	}
-	elements := e.Kind == unix.NFT_MSG_NEWSETELEM || e.Kind == unix.NFT_MSG_DELSETELEM
-	return !elements || !w.dynamic[e.Text(unix.NFTA_SET_ELEM_LIST_SET)]
 }

@@ -298,11 +298,8 @@ const (
 	opDelete = 2 // NFT_DYNSET_OP_DELETE
 )
 
-// refreshed adds the key to the set, or restarts its timeout.
-func (k keyed) refreshed(s *set) clause { return k.dynset("update", opUpdate, s, 0) }
-
-// rememberedFor adds the key to the set for some time.
-func (k keyed) rememberedFor(s *set, timeout time.Duration) clause {
+// refreshed adds the key to the set, or restarts its timeout; 0: the set's own.
+func (k keyed) refreshed(s *set, timeout time.Duration) clause {
 	return k.dynset("update", opUpdate, s, timeout)
 }
 

@@ -203,4 +203,4 @@ const (
 )
 
 // probeOwner checks whether the kernel supports tables that have an owner, and stay without one.
-func probeOwner() error { return tryTable(tableOwner|tablePersist, chain{}, nil) }
+func probeOwner() error { return try(tableOwner|tablePersist, chain{}, nil) }

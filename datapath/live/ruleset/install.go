@@ -18,7 +18,7 @@ type Ruleset struct {
 	spec Spec
 	*kernel
 	tables      tables
-	watch       *watch
+	watch       *nft.Watch
 	adopted     bool                // the tables are of an earlier run
 	followed    *decision.Table     // the table in the sets; nil: they are empty
 	hairpins    hairpins            // of that table
@@ -51,29 +51,26 @@ func Probe() (native bool, err error) {
 		{"reject in nftables", "CONFIG_NFT_REJECT, CONFIG_NFT_REJECT_IPV4, CONFIG_NFT_REJECT_IPV6", chain{}, ipv4.rejectPortUnreachable()},
 		{"address translation", "CONFIG_NF_NAT, CONFIG_NFT_NAT", translation()[0], clause{}},
 	} {
-		switch err := tryChain(f.chain, f.clause.exprs); {
+		switch err := try(0, f.chain, f.clause.exprs); {
 		case errors.Is(err, unix.EPERM):
 			return false, fmt.Errorf("nftables: %w", err)
 		case err != nil:
 			return false, missing(f.feature, f.option, err)
 		}
 	}
-	if tryChain(chain{}, queue(0, 1, true).exprs) == nil {
+	if try(0, chain{}, queue(0, 1, true).exprs) == nil {
 		return true, nil
 	}
-	if err := tryChain(chain{}, queue(0, 1, false).exprs); err != nil {
+	if err := try(0, chain{}, queue(0, 1, false).exprs); err != nil {
 		return false, missing("way to queue packets to user space", "CONFIG_NETFILTER_NETLINK_QUEUE and either CONFIG_NFT_QUEUE, or CONFIG_NFT_COMPAT with CONFIG_NETFILTER_XT_TARGET_NFQUEUE", err)
 	}
 	return false, nil
 }
 
-// tryChain loads a chain with a rule into a temporary table and removes everything; see tryTable.
-func tryChain(c chain, exprs []expr.Any) error { return tryTable(0, c, exprs) }
-
-// tryTable loads a temporary table with flags and a chain with a rule, and removes everything, in one
+// try loads a temporary table with flags and a chain with a rule, and removes everything, in one
 // transaction. The table is dormant: the removal of a hook would lose all packets that wait in queues,
 // also those of a datapath that is to be replaced.
-func tryTable(flags uint32, c chain, exprs []expr.Any) error {
+func try(flags uint32, c chain, exprs []expr.Any) error {
 	conn, err := OpenConnection(false)
 	if err != nil {
 		return err

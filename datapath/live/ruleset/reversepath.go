@@ -12,7 +12,7 @@ import (
 func ProbeReversePath() error {
 	c := base("filter", "", atPrerouting, priorityQueue)
 	exprs := rule{notDecrypted(), sourceLocal(false), noReverseRoute(true), noReverseRoute(false), accept()}.exprs()
-	if err := tryChain(c, exprs); err != nil {
+	if err := try(0, c, exprs); err != nil {
 		return missing("look-up of routes in rules", "CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err)
 	}
 	return nil
@@ -31,7 +31,7 @@ func ProbeReversePath() error {
 // UDP flows that need no decision come first: they are most of the packets here.
 func (t *table) reversePathRules() []rule {
 	return []rule{
-		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
+		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen, 0), accept()},
 		{t.saddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
 		{t.saddrIn("224.0.0.0/4", []byte{0xf0}, []byte{224}), accept()},
 		{interfaceIn(t.rpStrict), notDecrypted(), sourceLocal(false), noReverseRoute(true), counter(), accept()},

@@ -118,7 +118,7 @@ func (spec *Spec) extend(t *table) []rule {
 	if t.alive == nil {
 		return nil
 	}
-	return []rule{{packetMarkIs(spec.Alive.Mark), etherType().refreshed(t.alive), drop()}}
+	return []rule{{packetMarkIs(spec.Alive.Mark), etherType().refreshed(t.alive, 0), drop()}}
 }
 
 // IsAlive reports whether packets of a family are queued at present.
@@ -317,7 +317,7 @@ func (spec *Spec) localnet() []rule {
 // did not fit into the queues: see [Ruleset.Counters].
 func (spec *Spec) queueing(t *table) chain {
 	rules := []rule{
-		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
+		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen, 0), accept()},
 	}
 	// Multicast and broadcast have no services, and conntrack no lasting entry.
 	if t.family == ipv4 {

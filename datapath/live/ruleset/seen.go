@@ -41,8 +41,8 @@ const unansweredTimeout = 2 * time.Second
 // learnRules remember the UDP flows that conntrack knows, by a key of their packets.
 func (spec *Spec) learnRules(t *table, key keyed) []rule {
 	return []rule{
-		{ctState("new", expr.CtStateBitNEW, true), key.notIn(t.seen), key.rememberedFor(t.seen, min(unansweredTimeout, spec.SeenTimeout))},
-		{key.notIn(t.seen), key.refreshed(t.seen)},
+		{ctState("new", expr.CtStateBitNEW, true), key.notIn(t.seen), key.refreshed(t.seen, min(unansweredTimeout, spec.SeenTimeout))},
+		{key.notIn(t.seen), key.refreshed(t.seen, 0)},
 	}
 }
 
