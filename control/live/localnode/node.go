@@ -197,7 +197,7 @@ func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 	}
 	if d := n.config.Stats(); d != nil {
 		s.Packets, s.Undecodable, s.Undecided = d.Packets, d.Undecodable, d.Undecided
-		for c, k := range d.Flows.All() {
+		for c, k := range d.Flows {
 			s.Verdicts[c.Verdict.String()] += k
 			s.Reasons[c.Reason.String()] += k
 		}

@@ -38,11 +38,11 @@ func (to scrape) datapath(s *engine.Stats) {
 	count := to.counters("nfqproxy_flows_total", "Flows decided: first packets, including retransmissions. The entry is the type of the destination address.", "verdict", "entry", "reason")
 	flows := func(c engine.FlowClass, n uint64) { count(n, c.Verdict.String(), c.Entry.String(), c.Reason.String()) }
 	for _, c := range alwaysThere {
-		if s.Flows.Count(c) == 0 {
+		if s.Flows[c] == 0 {
 			flows(c, 0)
 		}
 	}
-	for c, n := range s.Flows.All() {
+	for c, n := range s.Flows {
 		flows(c, n)
 	}
 	to.counter("nfqproxy_undecodable_packets_total", "Packets that passed unchanged because they could not be decoded.", s.Undecodable)

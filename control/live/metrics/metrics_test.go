@@ -69,8 +69,10 @@ func exampleStats() engine.Stats {
 		DecisionTime:  engine.Histogram{Sum: 5 * time.Second},
 		EstablishTime: engine.Histogram{Sum: 6 * time.Second},
 	}
-	s.Flows[decision.DNAT][decision.EntryNodePort][decision.Bound] = 9
-	s.Flows[decision.Reject][decision.EntryClusterIP][decision.NoEndpoints] = 10
+	s.Flows = map[engine.FlowClass]uint64{
+		{Verdict: decision.DNAT, Entry: decision.EntryNodePort, Reason: decision.Bound}:          9,
+		{Verdict: decision.Reject, Entry: decision.EntryClusterIP, Reason: decision.NoEndpoints}: 10,
+	}
 	s.DecisionTime.Counts[0], s.DecisionTime.Counts[2], s.DecisionTime.Counts[engine.HistogramBuckets] = 1, 2, 3
 	s.EstablishTime.Counts[engine.HistogramBuckets-1] = 4
 	return s

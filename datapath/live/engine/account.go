@@ -57,7 +57,6 @@ func (w *worker) count(n int) {
 				c.hostUnknown.Add(1)
 			}
 		}
-		c.translated.Add(1)
 		if j.packet.Destination.Addr().IsLoopback() {
 			c.localhostNodePorts.Add(1)
 		}
@@ -67,7 +66,7 @@ func (w *worker) count(n int) {
 // batch is when the stages of a batch ended.
 type batch struct{ received, decided, established, accepted time.Time }
 
-// report passes the batch's flows to the sink.
+// report makes the batch's flows, and passes them to the sink.
 func (w *worker) report(table *decision.Table, n int, at batch) {
 	w.decided = w.decided[:0]
 	for i := range n {
@@ -85,7 +84,9 @@ func (w *worker) report(table *decision.Table, n int, at batch) {
 			w.reportEntry(&w.decided[len(w.decided)-1], j)
 		}
 	}
-	w.sink.Flows(w.decided)
+	if w.sink != nil {
+		w.sink.Flows(w.decided)
+	}
 }
 
 // reportEntry adds the outcome of the connection entry.

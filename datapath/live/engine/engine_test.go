@@ -88,7 +88,7 @@ func TestEngineStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Stats{
-		Packets: 11, RefusedVerdicts: 33, Undecided: 7, Reinstalled: 2,
+		Packets: 11, Flows: map[FlowClass]uint64{}, RefusedVerdicts: 33, Undecided: 7, Reinstalled: 2,
 		Queues: []QueueStats{
 			{Number: 100, Packets: 5, Overrun: 3, Refused: 3, PortID: 4711},
 			{Number: 101, Packets: 6, Overrun: 4, Refused: 30, Stuck: true},

@@ -53,16 +53,12 @@ type heldFlows struct {
 	// releaser does for one flow what the worker of its queue would have done.
 	releaserMu sync.Mutex
 	releaser   *worker
-	sink       FlowSink
-	gone       flow.Flow // the last one released
 }
 
-// newHeldFlows makes them. The releaser needs only what workers do not share: connections, a
+// newHeldFlows makes them. The releaser needs only the sink and what workers do not share: connections, a
 // router and a translator.
-func newHeldFlows(gate Gate, releaser *worker, sink FlowSink) *heldFlows {
-	r := &heldFlows{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser, sink: sink}
-	releaser.sink = r
-	return r
+func newHeldFlows(gate Gate, releaser *worker) *heldFlows {
+	return &heldFlows{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser}
 }
 
 // heldFlow is a flow that waits or has waited.
@@ -130,17 +126,17 @@ func (h *heldFlow) Release(d decision.Decision, hold flow.Hold) *flow.Flow {
 	defer r.leaving.Done()
 	r.releaserMu.Lock()
 	defer r.releaserMu.Unlock()
-	r.gone = h.flow
-	r.gone.Decision, r.gone.Held = d, &hold
+	gone := h.flow
 	if err := r.releaser.release(h, d, &hold); err != nil {
-		r.gone.Err = err
+		gone.Decision, gone.Held, gone.Err = d, &hold, err
 		select {
 		case r.failed <- err:
 		default:
 		}
+	} else {
+		gone = r.releaser.decided[0]
 	}
-	gone := r.gone
-	r.gone = flow.Flow{} // its table must not be kept
+	clear(r.releaser.decided) // its table must not be kept
 	return &gone
 }
 
@@ -178,17 +174,6 @@ func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err
 	w.carryOut(h.flow.Table, 0)
 	return w.finish(h.flow.Table, 1, received)
 }
-
-// Flows is the releaser's sink.
-func (r *heldFlows) Flows(flows []flow.Flow) {
-	r.gone = flows[0]
-	if r.sink != nil {
-		r.sink.Flows(flows)
-	}
-}
-
-// Lost is the releaser's sink, too. The real sink counts for all.
-func (r *heldFlows) Lost() uint64 { return 0 }
 
 // empty releases all flows; none waits from then on.
 func (r *heldFlows) empty() {

@@ -71,7 +71,7 @@ func (g *portGate) Close() {
 // gated gives the harness a gate that takes the flows from the source ports.
 func (h *harness) gated(ports ...uint16) *portGate {
 	g := newPortGate(ports...)
-	h.heldFlows = newHeldFlows(g, &worker{connections: h.kernel.Table(), router: fakeRouter{}}, &h.records)
+	h.heldFlows = newHeldFlows(g, &worker{connections: h.kernel.Table(), router: fakeRouter{}, sink: &h.records})
 	return g
 }
 
@@ -362,7 +362,7 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 		ports = append(ports, 2000+i)
 	}
 	g := first.gated(ports...)
-	first.heldFlows.sink = nil // the harnesses' sinks are not for several goroutines
+	first.heldFlows.releaser.sink = nil // the harnesses' sinks are not for several goroutines
 	for range workers - 1 {
 		h := newHarness(t)
 		h.table, h.kernel, h.connections, h.heldFlows = first.table, first.kernel, first.kernel.Table(), first.heldFlows

@@ -133,7 +133,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 		if err != nil {
 			return nil, err
 		}
-		e.heldFlows = newHeldFlows(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.HostRules.Translator()}, cfg.Sink)
+		e.heldFlows = newHeldFlows(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.HostRules.Translator(), sink: cfg.Sink})
 	}
 	if err := e.openWorkers(host, cfg.OtherQueues || served); err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func newRetries() *retries { return &retries{flows: make(map[conntrack.Tuple][]f
 
 // of returns the failed attempts of a flow. The slice is not changed later.
 func (c *retries) of(t conntrack.Tuple, now time.Time) []flow.Attempt {
-	if c == nil || c.count.Load() == 0 {
+	if c.count.Load() == 0 {
 		return nil
 	}
 	c.mu.Lock()

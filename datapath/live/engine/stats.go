@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"iter"
 	"log/slog"
 	"math/bits"
 	"sync/atomic"
@@ -19,7 +18,9 @@ type Stats struct {
 	Translated  uint64 // for a service, with an entry in the connection table
 	Rejected    uint64 // refused
 	Dropped     uint64 // discarded
-	Flows       Flows  // all but the undecodable ones, by decision
+	// Flows are first packets of flows, all but the undecodable ones, by decision. A retransmitted one counts again.
+	// Classes without any are left out.
+	Flows map[FlowClass]uint64
 
 	Created  uint64 // connection entries created
 	Kept     uint64 // packets whose tuple had a live connection
@@ -118,32 +119,9 @@ type FlowClass struct {
 	Reason  decision.Reason
 }
 
-// Flows counts first packets of flows by decision. A retransmitted first packet counts again.
-type Flows [verdicts][entries][reasons]uint64
-
-// Count is the number of flows of the class.
-func (f *Flows) Count(c FlowClass) uint64 { return f[c.Verdict][c.Entry][c.Reason] }
-
-// All returns the classes that have flows.
-func (f *Flows) All() iter.Seq2[FlowClass, uint64] {
-	return func(yield func(FlowClass, uint64) bool) {
-		for v := range f {
-			for e := range f[v] {
-				for r, n := range f[v][e] {
-					c := FlowClass{decision.Verdict(v), decision.Entry(e), decision.Reason(r)}
-					if n > 0 && !yield(c, n) {
-						return
-					}
-				}
-			}
-		}
-	}
-}
-
 // counters are the Stats of one worker. Any goroutine may read them.
 type counters struct {
-	packets, undecodable, translated         atomic.Uint64
-	heldBack                                 atomic.Uint64
+	packets, undecodable, heldBack           atomic.Uint64
 	created, kept, replaced, failed          atomic.Uint64
 	noRoute, tableFull                       atomic.Uint64
 	hostMasqueraded, hostUnknown             atomic.Uint64
@@ -156,13 +134,19 @@ func (c *counters) addTo(s *Stats) {
 	s.Packets += c.packets.Load()
 	s.Undecodable += c.undecodable.Load()
 	s.HeldBack += c.heldBack.Load()
-	s.Translated += c.translated.Load()
+	if s.Flows == nil {
+		s.Flows = make(map[FlowClass]uint64)
+	}
 	for v := range c.flows {
 		for e := range c.flows[v] {
 			for r := range c.flows[v][e] {
 				n := c.flows[v][e][r].Load()
-				s.Flows[v][e][r] += n
-				switch decision.Verdict(v) {
+				if n == 0 {
+					continue
+				}
+				class := FlowClass{decision.Verdict(v), decision.Entry(e), decision.Reason(r)}
+				s.Flows[class] += n
+				switch class.Verdict {
 				case decision.Accept:
 					s.NoService += n
 				case decision.Reject:
@@ -174,9 +158,11 @@ func (c *counters) addTo(s *Stats) {
 		}
 	}
 	s.LocalhostNodePorts += c.localhostNodePorts.Load()
-	s.Created += c.created.Load()
-	s.Kept += c.kept.Load()
-	s.Replaced += c.replaced.Load()
+	created, kept, replaced := c.created.Load(), c.kept.Load(), c.replaced.Load()
+	s.Created += created
+	s.Kept += kept
+	s.Replaced += replaced
+	s.Translated += created + kept + replaced
 	// The total is counted first, so read the parts before it: their sum never exceeds it.
 	s.NoRoute += c.noRoute.Load()
 	s.TableFull += c.tableFull.Load()

@@ -187,10 +187,12 @@ func TestWorkerVerdicts(t *testing.T) {
 	}
 	s.DecisionTime, s.VerdictTime, s.EstablishTime = Histogram{}, Histogram{}, Histogram{}
 	wantStats := Stats{Packets: 8, Undecodable: 1, NoService: 2, Translated: 3, Rejected: 1, Created: 2, Kept: 1, Failed: 1, NoRoute: 1}
-	wantStats.Flows[decision.Accept][decision.EntryNone][decision.NotAService] = 2
-	wantStats.Flows[decision.Reject][decision.EntryClusterIP][decision.NoEndpoints] = 1
-	wantStats.Flows[decision.DNAT][decision.EntryClusterIP][decision.Balanced] = 2
-	wantStats.Flows[decision.DNAT][decision.EntryNodePort][decision.Balanced] = 2
+	wantStats.Flows = map[FlowClass]uint64{
+		{decision.Accept, decision.EntryNone, decision.NotAService}:      2,
+		{decision.Reject, decision.EntryClusterIP, decision.NoEndpoints}: 1,
+		{decision.DNAT, decision.EntryClusterIP, decision.Balanced}:      2,
+		{decision.DNAT, decision.EntryNodePort, decision.Balanced}:       2,
+	}
 	if diff := cmp.Diff(wantStats, s); diff != "" {
 		t.Errorf("stats, -want +got:\n%s", diff)
 	}
