@@ -11,16 +11,13 @@ import (
 // several the first one is selected, and endpoints of weight 0 only if all have it.
 type leastConn struct {
 	set  *Set
-	load load
+	load func(e *Endpoint) uint64
 	// idle: an endpoint without open connections comes first.
 	idle bool
 	// weighted: loads are compared in proportion to the weights.
 	weighted bool
 	kind     decision.EvidenceKind
 }
-
-// load is the load of an endpoint.
-type load func(e *Endpoint) uint64
 
 // overhead is the load of ip_vs_dest_conn_overhead in ip_vs.h: an open connection counts as 256
 // inactive ones.

@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/big"
@@ -80,7 +81,11 @@ func (r *Registry) Parse(text string) (Algorithm, error) {
 	e, ok := r.entries[name]
 	switch {
 	case !ok:
-		return Algorithm{}, fmt.Errorf("balancing algorithm %q: unknown; want one of %s", text, strings.Join(r.names(), ", "))
+		var known []string
+		for _, e := range r.Entries() {
+			known = append(known, e.Usage())
+		}
+		return Algorithm{}, fmt.Errorf("balancing algorithm %q: unknown; want one of %s", text, strings.Join(known, ", "))
 	case has && e.Parameter == "":
 		return Algorithm{}, fmt.Errorf("balancing algorithm %q: %s has no parameter", text, name)
 	case has && e.Colon != colon, parameter == "" && (has || e.Parameter != "" && !e.Optional):
@@ -103,14 +108,6 @@ func (r *Registry) Canonical(text string) (string, error) {
 		return "", err
 	}
 	return a.Name, nil
-}
-
-func (r *Registry) names() []string {
-	var names []string
-	for _, e := range r.Entries() {
-		names = append(names, e.Usage())
-	}
-	return names
 }
 
 // plain is an entry without a parameter.
@@ -197,9 +194,4 @@ func (r *Registry) makeEjecting(parameter string) (Algorithm, error) {
 }
 
 // Name is how people call an algorithm: random, if it is empty.
-func Name(canonical string) string {
-	if canonical == "" {
-		return randomAlgorithm.Name
-	}
-	return canonical
-}
+func Name(canonical string) string { return cmp.Or(canonical, randomAlgorithm.Name) }

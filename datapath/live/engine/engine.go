@@ -283,7 +283,7 @@ func (e *Engine) finishHandover(err error) error {
 			return ErrReplaced
 		}
 		if err == nil {
-			err = errNotReplaced
+			err = errors.New("it has not replaced the rules that queue packets")
 		}
 	}
 	err = errors.Join(err, e.rules.Resume())
@@ -292,8 +292,6 @@ func (e *Engine) finishHandover(err error) error {
 	e.heir = nil
 	return nil
 }
-
-var errNotReplaced = errors.New("it has not replaced the rules that queue packets")
 
 // enqueued counts the packets that the queues took.
 func (e *Engine) enqueued() (n uint64) {

@@ -86,13 +86,7 @@ func newView(t *decision.Table) *view {
 }
 
 func ofUDP(services []*decision.ServicePort) []*decision.ServicePort {
-	var udp []*decision.ServicePort
-	for _, s := range services {
-		if s.Protocol == decision.UDP {
-			udp = append(udp, s)
-		}
-	}
-	return udp
+	return slices.DeleteFunc(slices.Clone(services), func(s *decision.ServicePort) bool { return s.Protocol != decision.UDP })
 }
 
 // sameAs reports whether the view has the same results as one of the table for every flow.
