@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,7 @@ type heldFlows struct {
 // newHeldFlows makes them. The releaser needs only the sink and what workers do not share: connections, a
 // router and a translator.
 func newHeldFlows(gate Gate, releaser *worker) *heldFlows {
+	releaser.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) // for second chances
 	return &heldFlows{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/tracking"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
 )
 
@@ -178,6 +179,24 @@ func TestUnansweredChance(t *testing.T) {
 	h.now(t, syn(t, 2, 0, chanceClient, chanceService))
 	if h.endpoint() != first {
 		t.Errorf("after an answer the flow moved")
+	}
+}
+
+// TestUnansweredChanceOfHeldFlow: a SYN that is sent again and held goes to another endpoint, too, when it is released.
+func TestUnansweredChanceOfHeldFlow(t *testing.T) {
+	h := retryHarness(t, "10.244.1.2:80", "10.244.2.2:80")
+	h.now(t, syn(t, 1, 0, chanceClient, chanceService))
+	h.sent()
+	first := h.endpoint()
+	g := h.gated(netip.MustParseAddrPort(chanceClient).Port())
+	h.now(t, syn(t, 2, 0, chanceClient, chanceService))
+	held := g.held[netip.MustParseAddrPort(chanceClient).Port()]
+	d := held.Flow().Decision
+	at := slices.IndexFunc(d.ServicePort.Endpoints, func(e decision.Endpoint) bool { return e.AddrPort.String() == first })
+	d, _ = decision.Choose(h.table.Load(), &held.Flow().Packet, &d, uint32(at))
+	gone := held.Release(d, flow.Hold{Action: flow.HoldReleased})
+	if gone == nil || gone.Err != nil || gone.Outcome != conntrack.Replaced || h.endpoint() == first {
+		t.Errorf("released to %s after %s: %+v", h.endpoint(), first, gone)
 	}
 }
 
