@@ -51,11 +51,8 @@ func (p place) read(want []chain) (found, error) {
 	if p.Backend == xtables.NFT {
 		return p.readNFT(want)
 	}
-	t, err := xtables.ReadLoaded(p.Family, filterTable)
-	if t == nil || err != nil {
-		return nil, err
-	}
-	return foundIn(t)
+	chains, err := xtables.Chains(p.Family, filterTable)
+	return p.foundIn(chains), err
 }
 
 // Remove removes our rules from the host's tables, in the calling thread's network namespace, and
@@ -76,41 +73,35 @@ func Remove() (removed []string, err error) {
 	return removed, err
 }
 
-// foundIn returns our chains and jumps in the table.
-func foundIn(t *xtables.Table) (found, error) {
+// foundIn returns the chains that matter of a table of the legacy back end.
+func (p place) foundIn(chains []*xtables.Chain) found {
 	f := make(found)
-	chains, err := t.Chains()
 	for _, c := range chains {
 		if !c.Base && c.Name != forwardChain && c.Name != healthCheckChain {
 			continue
 		}
 		f[c.Name] = nil
-		for i, e := range c.Rules {
-			to, err := e.To()
-			if err != nil {
-				return nil, fmt.Errorf("chain %s, rule %d: %w", c.Name, i+1, err)
+		for _, e := range c.Rules {
+			conditions, all := e.Conditions(p.Family)
+			r := rule{Conditions: conditions, accept: e.Target == xtables.StandardTarget && e.Verdict == xtables.Accept, other: !all}
+			if e.To != nil {
+				r.to = e.To.Name
 			}
-			conditions, all := e.Conditions(t.Family)
-			accept := e.Target == xtables.StandardTarget && e.Verdict == xtables.Accept
-			f[c.Name] = append(f[c.Name], rule{Conditions: conditions, accept: accept, to: to, other: !all})
+			f[c.Name] = append(f[c.Name], r)
 		}
 	}
-	return f, err
+	return f
 }
 
 // changeLegacy compares again under the lock of the iptables programs, and replaces the table as a
 // whole.
 func (p place) changeLegacy(want []chain, remove bool) error {
-	return xtables.Edit(p.Family, filterTable, func(t *xtables.Table, d *xtables.Draft) (bool, error) {
-		f, err := foundIn(t)
-		if err != nil {
-			return false, err
-		}
-		differences := f.compare(want, remove)
+	return xtables.Edit(p.Family, filterTable, func(d *xtables.Draft) (changed bool) {
+		differences := p.foundIn(d.Chains).compare(want, remove)
 		for _, diff := range differences {
 			diff.draw(d)
 		}
-		return len(differences) > 0, nil
+		return len(differences) > 0
 	})
 }
 
@@ -119,9 +110,9 @@ func (diff *difference) draw(d *xtables.Draft) {
 	own, from := d.Chain(diff.name), d.Chain(diff.from)
 	if diff.remove {
 		for _, c := range d.Chains { // every jump to it
-			c.Rules = slices.DeleteFunc(c.Rules, func(r *xtables.DraftRule) bool { return r.To == own })
+			c.Rules = slices.DeleteFunc(c.Rules, func(r xtables.Rule) bool { return r.To == own })
 		}
-		d.Chains = slices.DeleteFunc(d.Chains, func(c *xtables.DraftChain) bool { return c == own })
+		d.Chains = slices.DeleteFunc(d.Chains, func(c *xtables.Chain) bool { return c == own })
 		return
 	}
 	if diff.create {

@@ -66,13 +66,9 @@ func iptables(f decision.Family) (string, error) {
 	if c != nil || err != nil {
 		return "iptables", err
 	}
-	t, err := xtables.ReadLoaded(f, "nat")
-	if t == nil || err != nil {
-		return "", err
-	}
-	chains, err := t.Chains()
-	if slices.ContainsFunc(chains, func(c xtables.Chain) bool { return c.Name == chain }) {
-		return "iptables-legacy", err
+	chains, err := xtables.Chains(f, "nat")
+	if slices.ContainsFunc(chains, func(c *xtables.Chain) bool { return c.Name == chain }) {
+		return "iptables-legacy", nil
 	}
 	return "", err
 }

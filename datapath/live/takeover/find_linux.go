@@ -94,16 +94,12 @@ func nftTable(f decision.Family, of *nft.Table, rules []*nft.Rule) *table {
 func (l *Rules) findLegacy() error {
 	for _, f := range families {
 		for _, name := range tableNames {
-			b, err := xtables.ReadLoaded(f, name)
-			if b != nil && err == nil {
-				var t *table
-				if t, err = legacyTable(b); err == nil {
-					l.add(t)
-				}
-			}
+			at := xtables.Place{Backend: xtables.Legacy, Family: f, Table: name}
+			chains, err := xtables.Chains(f, name)
 			if err != nil {
-				return fmt.Errorf("%s: %w", xtables.Place{Backend: xtables.Legacy, Family: f, Table: name}, err)
+				return fmt.Errorf("%s: %w", at, err)
 			}
+			l.add(legacyTable(at, chains))
 		}
 	}
 	return nil
@@ -180,13 +176,9 @@ func (r *removal) removeNFT() error {
 
 // removeLegacy replaces the table by one without what is to be removed from it now: it may have changed.
 func (r *removal) removeLegacy() error {
-	return xtables.Edit(r.table.Family, r.table.Table, func(b *xtables.Table, d *xtables.Draft) (bool, error) {
-		t, err := legacyTable(b)
-		if err != nil {
-			return false, err
-		}
-		now, _ := t.plan()
-		now.cut(b, d)
-		return len(now.chains) > 0, nil
+	return xtables.Edit(r.table.Family, r.table.Table, func(d *xtables.Draft) (changed bool) {
+		now, _ := legacyTable(r.table.Place, d.Chains).plan()
+		now.cut(d)
+		return len(now.chains) > 0
 	})
 }

@@ -147,7 +147,7 @@ type chain struct {
 
 // rule is a rule that may jump to other chains.
 type rule struct {
-	id      uint64   // nft: its handle; legacy: its offset
+	id      uint64   // nft: its handle; legacy: the index of its entry
 	targets []string // of jump and goto
 }
 
@@ -239,40 +239,31 @@ func (t *table) isOwn(name string) bool {
 	return c != nil && !c.base && owned(t.Table, name)
 }
 
-// legacyTable returns the parts of a legacy table that plan uses. The ids of its rules are the
-// offsets of their entries.
-func legacyTable(b *xtables.Table) (*table, error) {
-	chains, err := b.Chains()
-	if err != nil {
-		return nil, err
-	}
-	t := &table{Place: xtables.Place{Backend: xtables.Legacy, Family: b.Family, Table: b.Name}, chains: make(map[string]*chain)}
+// legacyTable returns the parts of a legacy table that plan uses.
+func legacyTable(at xtables.Place, chains []*xtables.Chain) *table {
+	t := &table{Place: at, chains: make(map[string]*chain)}
 	for _, of := range chains {
 		c := &chain{base: of.Base}
 		for _, e := range of.Rules {
-			r := rule{id: uint64(e.Offset)}
-			to, err := e.To()
-			if err != nil {
-				return nil, fmt.Errorf("chain %s: %w", of.Name, err)
-			}
-			if to != "" {
-				r.targets = []string{to}
+			r := rule{id: uint64(e.Old)}
+			if e.To != nil {
+				r.targets = []string{e.To.Name}
 			}
 			c.rules = append(c.rules, r)
 		}
 		t.chains[of.Name] = c
 	}
-	return t, nil
+	return t
 }
 
 // cut takes the chains and jumps out of the draft of a legacy table.
-func (r *removal) cut(of *xtables.Table, d *xtables.Draft) {
+func (r *removal) cut(d *xtables.Draft) {
 	for _, c := range d.Chains {
-		c.Rules = slices.DeleteFunc(c.Rules, func(rl *xtables.DraftRule) bool {
-			return slices.ContainsFunc(r.jumps, func(j jump) bool { return j.id == uint64(of.Entries[rl.Old].Offset) })
+		c.Rules = slices.DeleteFunc(c.Rules, func(rl xtables.Rule) bool {
+			return slices.ContainsFunc(r.jumps, func(j jump) bool { return j.id == uint64(rl.Old) })
 		})
 	}
-	d.Chains = slices.DeleteFunc(d.Chains, func(c *xtables.DraftChain) bool {
+	d.Chains = slices.DeleteFunc(d.Chains, func(c *xtables.Chain) bool {
 		_, goes := slices.BinarySearch(r.chains, c.Name)
 		return goes && !c.Base
 	})

@@ -183,10 +183,7 @@ func describe(t *testing.T, b *xtables.Table) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chains, err := legacyTable(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	chains := legacyTable(xtables.Place{Table: b.Name}, spans)
 	var lines []string
 	for _, s := range spans {
 		line := s.Name + ":"
@@ -207,11 +204,11 @@ func TestWithout(t *testing.T) {
 			t.Fatalf("%s: the sample is %s, want %s", f, got, want)
 		}
 		before := slices.Concat(raws(b)...)
-		chains, err := legacyTable(b)
+		chains, err := b.Chains()
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, _ := chains.plan()
+		r, _ := legacyTable(xtables.Place{Table: b.Name}, chains).plan()
 		draft, err := without(b, r)
 		if err != nil {
 			t.Fatal(err)
@@ -264,7 +261,7 @@ func TestWithoutRefuses(t *testing.T) {
 func without(b *xtables.Table, r *removal) (*xtables.Draft, error) {
 	d, err := b.Draft()
 	if err == nil {
-		r.cut(b, d)
+		r.cut(d)
 	}
 	return d, err
 }
@@ -284,11 +281,11 @@ func FuzzBlob(f *testing.F) {
 		if b.ParseEntries(data) != nil {
 			return
 		}
-		chains, err := legacyTable(b)
+		chains, err := b.Chains()
 		if err != nil {
 			return
 		}
-		r, _ := chains.plan()
+		r, _ := legacyTable(xtables.Place{Table: b.Name}, chains).plan()
 		draft, err := without(b, r)
 		if err != nil {
 			return

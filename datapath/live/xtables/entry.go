@@ -2,7 +2,6 @@ package xtables
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -24,24 +23,8 @@ const (
 	Return int32 = -5
 )
 
-// Jump returns the offset that the entry jumps to, if it does. A rule without a target goes to the
-// next one.
-func (e *Entry) Jump() (uint32, bool) {
-	return uint32(e.Verdict), e.Target == StandardTarget && e.Verdict >= 0
-}
-
-// To names the chain that the rule jumps to; empty: none.
-func (r Rule) To() (chain string, err error) {
-	to, jumps := r.Jump()
-	if !jumps || to == r.Offset+uint32(len(r.Raw)) {
-		return "", nil
-	}
-	chain, ok := r.starts[to]
-	if !ok {
-		return "", fmt.Errorf("a jump to %d, where no chain begins", to)
-	}
-	return chain, nil
-}
+// jumps reports that the verdict is an offset: of a chain, or of the next entry if the rule has no target.
+func (e *Entry) jumps() bool { return e.Target == StandardTarget && e.Verdict >= 0 }
 
 // Goto reports whether a jump is one without return: the flag IPT_F_GOTO or IP6T_F_GOTO.
 func (e *Entry) Goto(f decision.Family) bool {
@@ -51,8 +34,9 @@ func (e *Entry) Goto(f decision.Family) bool {
 	return e.Raw[82]&2 != 0
 }
 
-// SetVerdict changes the raw bytes.
+// SetVerdict changes the verdict of a standard target, also in the raw bytes.
 func (e *Entry) SetVerdict(f decision.Family, verdict uint32) {
+	e.Verdict = int32(verdict)
 	target := byteOrder.Uint16(e.Raw[layoutOf(f).targetOffset:])
 	byteOrder.PutUint32(e.Raw[int(target)+extensionHeader:], verdict)
 }

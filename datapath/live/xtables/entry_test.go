@@ -67,11 +67,29 @@ func TestConditions(t *testing.T) {
 						t.Errorf("%s, chain %s: conditions %v, of which all: %t; equal to %v: %t", f, s.Name, got, all, c, same)
 					}
 				}
-				to, err := e.To()
-				if err != nil || (to == "own") != s.Base || (e.Target == StandardTarget && e.Verdict == Accept) == s.Base {
-					t.Errorf("%s, chain %s: jumps to %q, verdict %d, error %v", f, s.Name, to, e.Verdict, err)
+				if (e.To != nil && e.To.Name == "own") != s.Base || (e.Target == StandardTarget && e.Verdict == Accept) == s.Base {
+					t.Errorf("%s, chain %s: jumps to %v, verdict %d", f, s.Name, e.To, e.Verdict)
 				}
 			}
+		}
+	}
+}
+
+// TestJumpToNoChain: a table in which a rule jumps to a place between chains is malformed.
+func TestJumpToNoChain(t *testing.T) {
+	for _, f := range families {
+		d, err := sample(t, f).Draft()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Chain("INPUT").Rules = []Rule{d.Jump(d.AddChain("own"), Conditions{})}
+		table, _, err := d.Table()
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Entries[0].SetVerdict(f, 8)
+		if _, err := table.Chains(); err == nil || err.Error() != "chain INPUT, rule 1: a jump to 8, where no chain begins" {
+			t.Errorf("%s: error %v", f, err)
 		}
 	}
 }

@@ -37,8 +37,7 @@ const (
 // maxAttempts is how often a table is read again if it grows or shrinks meanwhile.
 const maxAttempts = 5
 
-// Names lists the tables that are loaded in the calling thread's network namespace. [Read] makes
-// the kernel load a table; Names does not.
+// Names lists the tables that are loaded in the calling thread's network namespace.
 func Names(f decision.Family) ([]string, error) {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if f == decision.IPv6 {
@@ -94,18 +93,22 @@ func result(call string, errno unix.Errno) error {
 	return os.NewSyscallError(call, errno)
 }
 
-// ReadLoaded is [Read] of a table that exists, or else nil: Read makes the kernel create a table.
-func ReadLoaded(f decision.Family, name string) (*Table, error) {
+// Chains reads the chains of a table of the calling thread's network namespace, the built-in ones first; nil: the table is not
+// loaded. It needs CAP_NET_ADMIN. The error is [nft.ErrChanged] if the table keeps changing meanwhile.
+func Chains(f decision.Family, name string) ([]*Chain, error) {
+	t, err := read(f, name)
+	if t == nil || err != nil {
+		return nil, err
+	}
+	return t.Chains()
+}
+
+// read reads a table; nil: it is not loaded. To ask for one that is not would make the kernel load it.
+func read(f decision.Family, name string) (*Table, error) {
 	names, err := Names(f)
 	if err != nil || !slices.Contains(names, name) {
 		return nil, err
 	}
-	return Read(f, name)
-}
-
-// Read reads a table of the calling thread's network namespace. It needs CAP_NET_ADMIN. The error is [nft.ErrChanged] if the
-// table keeps changing meanwhile.
-func Read(f decision.Family, name string) (*Table, error) {
 	s, err := open(f)
 	if err != nil {
 		return nil, err
@@ -140,21 +143,18 @@ func Read(f decision.Family, name string) (*Table, error) {
 // Edit changes a table of the calling thread's network namespace as a whole, under the lock of the iptables programs. edit
 // changes the draft of the table, and reports whether it did; a table that is not loaded is not edited. If another program
 // changed the table meanwhile without the lock, [nft.IsChanged] is true of the error.
-func Edit(f decision.Family, name string, edit func(*Table, *Draft) (changed bool, err error)) error {
+func Edit(f decision.Family, name string, edit func(*Draft) (changed bool)) error {
 	unlock, err := lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	t, err := ReadLoaded(f, name)
+	t, err := read(f, name)
 	if t == nil || err != nil {
 		return err
 	}
 	d, err := t.Draft()
-	if err != nil {
-		return err
-	}
-	if changed, err := edit(t, d); !changed || err != nil {
+	if err != nil || !edit(d) {
 		return err
 	}
 	return d.load()
@@ -263,7 +263,7 @@ func (p *Poll) Changed() bool {
 	var h maphash.Hash
 	h.SetSeed(p.seed)
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
-		t, err := ReadLoaded(f, p.name)
+		t, err := read(f, p.name)
 		if err != nil {
 			return true
 		}

@@ -1,5 +1,5 @@
 // Package xtables handles the tables of iptables' legacy back end as the kernel keeps them: it
-// reads ([Read]) and edits them as a whole ([Edit]). Their matches and targets are
+// reads ([Chains]) and edits them as a whole ([Edit]). Their matches and targets are
 // extensions with name, revision and bytes ([Extension]), which iptables' nft back end also has,
 // in its expressions "match" and "target".
 //
@@ -113,31 +113,33 @@ type Chain struct {
 	Name  string
 	Base  bool
 	Rules []Rule
-	End   *Entry // the policy of a base chain, or the return at the end of another
+	End   Rule // the policy of a base chain, or the return at the end of another
 
-	first int // the index of the first rule's entry
+	head Rule // names the chain; not valid for a base chain
 }
 
 // Rule is the entry of a rule.
 type Rule struct {
 	*Entry
-	starts map[uint32]string // the chains by the offsets that jumps to them have
+	To  *Chain // the chain that the rule jumps to; nil: none
+	Old int    // the index of the entry in the table that was read; -1: it is new
 }
 
 // Chains finds the chains, the built-in ones first.
-func (t *Table) Chains() ([]Chain, error) {
+func (t *Table) Chains() ([]*Chain, error) {
 	index := func(offset uint32) (int, bool) {
 		return slices.BinarySearchFunc(t.Entries, offset, func(e Entry, offset uint32) int { return cmp.Compare(e.Offset, offset) })
 	}
-	var chains []Chain
-	starts := make(map[uint32]string)
+	var chains []*Chain
+	starts := make(map[uint32]*Chain) // by the offsets that jumps to them have
+	rule := func(i int) Rule { return Rule{Entry: &t.Entries[i], Old: i} }
 	add := func(name string, base bool, first, end int) {
-		c := Chain{Name: name, Base: base, End: &t.Entries[end-1], first: first}
+		c := &Chain{Name: name, Base: base, End: rule(end - 1)}
 		for i := first; i < end-1; i++ {
-			c.Rules = append(c.Rules, Rule{&t.Entries[i], starts})
+			c.Rules = append(c.Rules, rule(i))
 		}
 		if !base {
-			starts[t.Entries[first].Offset] = name
+			c.head, starts[t.Entries[first].Offset] = rule(first-1), c
 		}
 		chains = append(chains, c)
 	}
@@ -164,6 +166,18 @@ func (t *Table) Chains() ([]Chain, error) {
 			return nil, fmt.Errorf("chain %s has no end", t.Entries[i].Head)
 		}
 		add(t.Entries[i].Head, false, i+1, end)
+	}
+	for _, c := range chains {
+		for i := range c.Rules {
+			r := &c.Rules[i]
+			to := uint32(r.Verdict)
+			if !r.jumps() || to == r.Offset+uint32(len(r.Raw)) {
+				continue
+			}
+			if r.To = starts[to]; r.To == nil {
+				return nil, fmt.Errorf("chain %s, rule %d: a jump to %d, where no chain begins", c.Name, i+1, to)
+			}
+		}
 	}
 	return chains, nil
 }

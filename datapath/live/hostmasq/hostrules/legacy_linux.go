@@ -13,63 +13,44 @@ import (
 // legacyChains returns a table's chains, the built-in ones first, and their rules in order. sets may
 // be nil: then matches of ipsets are not named. An error means that the table as a whole is
 // malformed.
-func legacyChains(t *xtables.Table, sets setName) ([]*rules.Chain, error) {
-	chains, err := t.Chains()
-	if err != nil {
-		return nil, err
-	}
+func legacyChains(f decision.Family, chains []*xtables.Chain, sets setName) ([]*rules.Chain, error) {
 	var out []*rules.Chain
-	for _, s := range chains {
-		if s.Base && s.End.Verdict != xtables.Accept && s.End.Verdict != xtables.Drop {
-			return nil, fmt.Errorf("chain %s has no policy", s.Name)
+	made := make(map[*xtables.Chain]*rules.Chain)
+	for _, c := range chains {
+		if c.Base && c.End.Verdict != xtables.Accept && c.End.Verdict != xtables.Drop {
+			return nil, fmt.Errorf("chain %s has no policy", c.Name)
 		}
-		out = append(out, &rules.Chain{Name: s.Name, Drops: s.Base && s.End.Verdict == xtables.Drop})
+		made[c] = &rules.Chain{Name: c.Name, Drops: c.Base && c.End.Verdict == xtables.Drop}
+		out = append(out, made[c])
 	}
-	for i, s := range chains {
-		for n, e := range s.Rules {
-			r, err := legacyRule(t.Family, e, sets, out)
-			if err != nil {
-				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, n+1, err)
-			}
-			r.Chain = s.Name
-			out[i].Rules = append(out[i].Rules, r)
+	for i, c := range chains {
+		for _, e := range c.Rules {
+			out[i].Rules = append(out[i].Rules, &rules.Rule{Chain: c.Name, Steps: legacySteps(f, e, sets, made)})
 		}
 	}
 	return out, nil
 }
 
-func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*rules.Chain) (*rules.Rule, error) {
+func legacySteps(f decision.Family, e xtables.Rule, sets setName, made map[*xtables.Chain]*rules.Chain) []rules.Step {
 	p := e.Parts(f)
-	r := &rules.Rule{Steps: genericTests(f, p.Generic)}
+	steps := genericTests(f, p.Generic)
 	for _, x := range p.Matches {
-		r.Steps = append(r.Steps, matchOf(f, x, sets))
+		steps = append(steps, matchOf(f, x, sets))
 	}
-	if e.Target != xtables.StandardTarget {
-		r.Steps = append(r.Steps, targetOf(f, p.Target))
-		return r, nil
-	}
-	chain, err := e.To()
-	if err != nil {
-		return nil, err
-	}
-	_, jumps := e.Jump()
-	v := rules.Verdict{Chain: chainNamed(chains, chain)}
 	kind, known := map[int32]rules.VerdictKind{xtables.Accept: rules.Accept, xtables.Drop: rules.Drop, xtables.Return: rules.Return}[e.Verdict]
 	switch {
-	case chain != "" && e.Goto(f):
-		v.Kind = rules.Goto
-	case chain != "":
-		v.Kind = rules.Jump
-	case jumps: // on to the next rule
-		return r, nil
-	case known:
-		v.Kind = kind
-	default:
-		r.Steps = append(r.Steps, rules.Other{Words: rules.Words(fmt.Sprintf("-j verdict %d", e.Verdict))})
-		return r, nil
+	case e.Target != xtables.StandardTarget:
+		return append(steps, targetOf(f, p.Target))
+	case e.To != nil && e.Goto(f):
+		kind = rules.Goto
+	case e.To != nil:
+		kind = rules.Jump
+	case e.Verdict >= 0: // on to the next rule
+		return steps
+	case !known:
+		return append(steps, rules.Other{Words: rules.Words(fmt.Sprintf("-j verdict %d", e.Verdict))})
 	}
-	r.Steps = append(r.Steps, v)
-	return r, nil
+	return append(steps, rules.Verdict{Kind: kind, Chain: made[e.To]})
 }
 
 // genericTests reads struct ipt_ip or ip6t_ip6, in the order of iptables-save.

@@ -81,7 +81,7 @@ func FuzzRules(f *testing.F) {
 			rules += len(c.Rules)
 		}
 		for _, set := range []setName{nil, func(uint16) (string, bool) { return "set", true }} {
-			out, err := legacyChains(table, set)
+			out, err := legacyChains(table.Family, chains, set)
 			read := 0
 			for _, c := range out {
 				read += len(c.Rules)

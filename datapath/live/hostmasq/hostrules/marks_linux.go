@@ -72,11 +72,7 @@ func legacyMarkUses(m rules.Marks) (found []MarkUse, err error) {
 		}
 		for _, name := range names {
 			table := xtables.Place{Backend: xtables.Legacy, Family: f, Table: name}.String()
-			t, err := xtables.Read(f, name)
-			var chains []*rules.Chain
-			if err == nil {
-				chains, err = legacyChains(t, xtables.SetNames)
-			}
+			chains, err := loadedChains(f, name)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", table, err)
 			}

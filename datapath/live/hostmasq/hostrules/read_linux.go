@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Read reads the rules of the calling thread's network namespace. nfqproxy's own are left out.
@@ -41,16 +42,21 @@ func (r *Rules) readDevices() error {
 	return err
 }
 
-// readLegacy reads the tables of iptables-legacy. It reads only loaded tables, because reading a
-// table loads it.
+// loadedChains reads a table of iptables-legacy, if it is loaded.
+func loadedChains(f decision.Family, table string) ([]*rules.Chain, error) {
+	chains, err := xtables.Chains(f, table)
+	if err != nil {
+		return nil, err
+	}
+	return legacyChains(f, chains, xtables.SetNames)
+}
+
+// readLegacy reads the tables nat of iptables-legacy.
 func (r *Rules) readLegacy() error {
 	for _, f := range families {
 		t := &Table{Backend: xtables.Legacy, Family: f, Name: natTable, Priority: prioritySNAT}
-		loaded, err := xtables.ReadLoaded(f, natTable)
-		if loaded != nil && err == nil {
-			t.Chains, err = legacyChains(loaded, xtables.SetNames)
-		}
-		if err != nil {
+		var err error
+		if t.Chains, err = loadedChains(f, natTable); err != nil {
 			return fmt.Errorf("%s: %w", t, err)
 		}
 		if t.Base = chainNamed(t.Chains, postrouting); t.Base != nil {
