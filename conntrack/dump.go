@@ -48,7 +48,7 @@ func (t *Table) Dump(f Filter, each func(*State)) error {
 			}
 		default:
 			var e error
-			if s, e = parseState(body); e != nil {
+			if s, _, e = parseState(body); e != nil {
 				parseErr = e
 				return
 			}

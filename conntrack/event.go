@@ -81,7 +81,7 @@ func parseEvent(b []byte, e *Event) (bool, error) {
 	}
 	e.PortID = binary.NativeEndian.Uint32(b[12:])
 	var err error
-	if e.State, e.At, err = parseStateAt(b[nlmsgHdrLen:]); err != nil {
+	if e.State, e.At, err = parseState(b[nlmsgHdrLen:]); err != nil {
 		return false, err
 	}
 	if e.Kind == Destroyed {

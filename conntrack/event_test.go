@@ -148,6 +148,10 @@ func TestParseEventDoesNotAllocate(t *testing.T) {
 }
 
 func TestParseTime(t *testing.T) {
+	parseTime := func(b []byte) (time.Time, error) {
+		_, at, err := parseState(appendAttr(make([]byte, nfgenmsgLen), ctaTimestampEvent, b))
+		return at, err
+	}
 	if at, err := parseTime(make([]byte, 8)); !at.IsZero() || err != nil {
 		t.Errorf("0 is %v, error %v; want no time", at, err)
 	}

@@ -145,7 +145,7 @@ func FuzzParseState(f *testing.F) {
 	for _, m := range eventMessages(f) {
 		f.Add(m.message[nlmsgHdrLen:])
 	}
-	f.Fuzz(func(t *testing.T, b []byte) { _, _ = parseState(b) })
+	f.Fuzz(func(t *testing.T, b []byte) { _, _, _ = parseState(b) })
 }
 
 func BenchmarkEncodeCreate(b *testing.B) {

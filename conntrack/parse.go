@@ -27,14 +27,8 @@ func attributes(b []byte, f func(typ uint16, value []byte) error) error {
 }
 
 // parseState reads the attributes of an entry as the kernel reports it: the
-// message without its netlink header.
-func parseState(b []byte) (State, error) {
-	s, _, err := parseStateAt(b)
-	return s, err
-}
-
-// parseStateAt is parseState for an event, which may have a time.
-func parseStateAt(b []byte) (s State, at time.Time, err error) {
+// message without its netlink header. An event may have a time.
+func parseState(b []byte) (s State, at time.Time, err error) {
 	if len(b) < nfgenmsgLen {
 		return s, at, errShort
 	}
@@ -67,7 +61,9 @@ func parseStateAt(b []byte) (s State, at time.Time, err error) {
 			err = pair(v, &start, &stop)
 			s.Start, s.Stop = timeOf(start), timeOf(stop)
 		case ctaTimestampEvent:
-			at, err = parseTime(v)
+			var ns int64
+			err = number(v, &ns)
+			at = timeOf(ns)
 		}
 		return err
 	})
@@ -86,13 +82,6 @@ func pair[T ~uint32 | ~uint64 | ~int64](b []byte, first, second *T) error {
 		}
 		return nil
 	})
-}
-
-// parseTime reads nanoseconds since 1970.
-func parseTime(b []byte) (time.Time, error) {
-	var ns int64
-	err := number(b, &ns)
-	return timeOf(ns), err
 }
 
 // timeOf is nanoseconds since 1970; 0 is no time.

@@ -40,17 +40,12 @@ type socket struct {
 // answers is how many answers are read at once.
 const answers = 8
 
+// Exchange reads the answers that are there when the requests are written: they have been processed then. (The
+// parts of a dump follow each other: reading one makes the kernel write the next, see netlink_recvmsg.)
 func (s *socket) Exchange(req []byte, answer func(seq uint32, typ uint16, body []byte)) error {
 	if err := s.Write(req); err != nil {
 		return err
 	}
-	return s.receive(answer)
-}
-
-// receive reads the kernel's answers. The requests have been processed when
-// write returned, so whatever there is, is there now. (The parts of a dump follow each
-// other: reading one makes the kernel write the next, see netlink_recvmsg.)
-func (s *socket) receive(answer func(seq uint32, typ uint16, body []byte)) error {
 	interrupted := false
 	for n := answers; n == answers; {
 		var err error

@@ -273,13 +273,13 @@ func (t *Table) receive(seq uint32, typ uint16, body []byte) {
 	}
 	switch r := &t.requests[i]; {
 	case typ != nlmsgError && r.state != nil:
-		*r.state, *r.err = parseState(body)
+		*r.state, _, *r.err = parseState(body)
 	case typ == nlmsgError:
 		if errno := parseErrno(body); errno != 0 {
 			*r.err = errno
 		}
 	case typ == msgCTGetStats:
-		t.receiveStats(body)
+		_ = pair(body[min(nfgenmsgLen, len(body)):], &t.entries, &t.limit)
 	}
 }
 

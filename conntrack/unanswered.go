@@ -370,8 +370,3 @@ func (t *Table) checkFill() {
 	// nf_conntrack_max 0: the table has no limit.
 	t.unanswered.crowded.Store(t.limit > 0 && t.entries > t.limit/crowdedShare)
 }
-
-// receiveStats takes the answer to checkFill.
-func (t *Table) receiveStats(body []byte) {
-	_ = pair(body[min(nfgenmsgLen, len(body)):], &t.entries, &t.limit)
-}

@@ -48,7 +48,7 @@ func Watch(cfg WatchConfig) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conntrack: %w", err)
 	}
-	k := &kernelEvents{Socket: own, in: netlinkio.NewBuffers(maxEvents, maxEventLen), groups: []int{groupDestroy, groupUpdate}}
+	k := &kernelEvents{Socket: own, Buffers: netlinkio.NewBuffers(maxEvents, maxEventLen), groups: []int{groupDestroy, groupUpdate}}
 	if cfg.New {
 		k.groups = append(k.groups, groupNew)
 	}
@@ -91,24 +91,22 @@ func eventsEnabled(readFile func(string) ([]byte, error)) error {
 // thread for each event, even before the events are read.
 type kernelEvents struct {
 	*netlinkio.Socket
-	in     *netlinkio.Buffers
+	*netlinkio.Buffers
 	groups []int
 	closed atomic.Bool
 }
 
 func (k *kernelEvents) Receive(wait bool) (n int, err error) {
 	if wait && !k.closed.Load() {
-		n, err = k.Wait(k.in, maxEvents)
+		n, err = k.Wait(k.Buffers, maxEvents)
 	} else {
-		n, err = k.Poll(k.in, maxEvents)
+		n, err = k.Poll(k.Buffers, maxEvents)
 	}
 	if k.closed.Load() {
 		return 0, os.ErrClosed
 	}
 	return n, err
 }
-
-func (k *kernelEvents) Datagram(i int) []byte { return k.in.Datagram(i) }
 
 func (k *kernelEvents) Listen(on bool) (err error) {
 	for _, group := range k.groups {
