@@ -52,17 +52,14 @@ func Names(f decision.Family) ([]string, error) {
 
 // socket is a socket for requests about the kernel's tables in the network namespace in which it
 // was opened. Any Internet socket works.
-type socket struct {
-	fd    int
-	level uintptr
-}
+type socket struct{ fd, level int }
 
 // open opens a socket in the calling thread's network namespace.
 func open(f decision.Family) (socket, error) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		return socket{}, errors.New("rules of iptables' legacy back end are read on machines of 64 bits only")
 	}
-	domain, level := unix.AF_INET, uintptr(unix.SOL_IP)
+	domain, level := unix.AF_INET, unix.SOL_IP
 	if f == decision.IPv6 {
 		domain, level = unix.AF_INET6, unix.SOL_IPV6
 	}
@@ -70,27 +67,21 @@ func open(f decision.Family) (socket, error) {
 	return socket{fd, level}, os.NewSyscallError("socket", err)
 }
 
-// close closes the socket.
 func (s socket) close() { _ = unix.Close(s.fd) }
 
 // get is getsockopt; buf is what the kernel reads and writes.
-func (s socket) get(option uintptr, buf []byte) error {
+func (s socket) get(option int, buf []byte) error {
 	size := uint32(len(buf))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), s.level, option, uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
-	return result("getsockopt", errno)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option), uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return os.NewSyscallError("getsockopt", errno)
+	}
+	return nil
 }
 
 // set is setsockopt.
-func (s socket) set(option uintptr, buf []byte) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), s.level, option, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0)
-	return result("setsockopt", errno)
-}
-
-func result(call string, errno unix.Errno) error {
-	if errno == 0 {
-		return nil
-	}
-	return os.NewSyscallError(call, errno)
+func (s socket) set(option int, buf []byte) error {
+	return os.NewSyscallError("setsockopt", unix.SetsockoptString(s.fd, s.level, option, string(buf)))
 }
 
 // Chains reads the chains of a table of the calling thread's network namespace, the built-in ones first; nil: the table is not
