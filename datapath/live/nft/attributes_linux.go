@@ -76,14 +76,6 @@ func (a Attributes) text(t uint16) []byte {
 	return text
 }
 
-// Uint16 is a number; 0 if there is none of this size. Uint32 and Uint64 are likewise.
-func (a Attributes) Uint16(t uint16) uint16 {
-	if b := a.Get(t); len(b) == 2 {
-		return ByteOrder.Uint16(b)
-	}
-	return 0
-}
-
 // Uint32 is a number; 0 if there is none of this size.
 func (a Attributes) Uint32(t uint16) uint32 {
 	if b := a.Get(t); len(b) == 4 {

@@ -52,7 +52,7 @@ func Tables(dump Dumper, family uint8) ([]*Table, error) {
 // Rules lists the rules of all chains.
 func (t *Table) Rules(dump Dumper) ([]*Rule, error) {
 	var rules []*Rule
-	err := dump(t.Family, unix.NFT_MSG_GETRULE, RulesOf(t.Name, ""), func(_ uint8, a Attributes) {
+	err := dump(t.Family, unix.NFT_MSG_GETRULE, NamedTable(t.Name), func(_ uint8, a Attributes) {
 		// Kernels without the filter return the rules of all tables.
 		if r := RuleOf(a); r.Table == t.Name {
 			rules = append(rules, &r)
@@ -134,25 +134,26 @@ func Expressions(data []byte) []Expression {
 // Encode writes attributes of a message.
 type Encode = func(*netlink.AttributeEncoder)
 
-// names writes the name of a table, whose attribute is the first of every object, and, unless it is "", of an object in it.
-func names(table string, of uint16, name string) Encode {
-	return func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_TABLE_NAME, table)
-		if name != "" {
-			e.String(of, name)
-		}
-	}
+// NamedTable selects a table or all objects of a kind in it, or names it in a change. Its attribute is the first of every
+// object.
+func NamedTable(name string) Encode {
+	return func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, name) }
 }
 
-// NamedTable selects a table, or names it in a change.
-func NamedTable(name string) Encode { return names(name, 0, "") }
+// names writes the name of a table and that of an object in it.
+func names(table string, of uint16, name string) Encode {
+	return func(e *netlink.AttributeEncoder) {
+		NamedTable(table)(e)
+		e.String(of, name)
+	}
+}
 
 // NamedChain selects a chain of a table, or names it in a change.
 func NamedChain(table, name string) Encode {
 	return names(table, unix.NFTA_CHAIN_NAME, name)
 }
 
-// RulesOf selects the rules of a table or, unless the chain is "", of one of its chains.
+// RulesOf selects the rules of a chain.
 func RulesOf(table, chain string) Encode {
 	return names(table, unix.NFTA_RULE_CHAIN, chain)
 }
@@ -164,9 +165,6 @@ func NumberedRule(table, chain string, handle uint64) Encode {
 		e.Uint64(unix.NFTA_RULE_HANDLE, handle)
 	}
 }
-
-// SetsOf selects the sets of a table.
-func SetsOf(table string) Encode { return NamedSet(table, "") }
 
 // NamedSet selects a set of a table, or names it in a change.
 func NamedSet(table, name string) Encode {

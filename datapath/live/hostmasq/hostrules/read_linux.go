@@ -124,7 +124,7 @@ func isOwn(family uint8, name string) bool {
 // readContents reads the table's sets and rules.
 func (t *nftTable) readContents() error {
 	sets := make(map[string]*collected)
-	err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSET, nft.SetsOf(t.Name), func(_ uint8, a nft.Attributes) {
+	err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSET, nft.NamedTable(t.Name), func(_ uint8, a nft.Attributes) {
 		if a.Text(unix.NFTA_SET_TABLE) == t.Name {
 			sets[a.Text(unix.NFTA_SET_NAME)] = &collected{
 				flags: a.Uint32(unix.NFTA_SET_FLAGS), keySize: bounded(a.Uint32(unix.NFTA_SET_KEY_LEN)), valueSize: bounded(a.Uint32(unix.NFTA_SET_DATA_LEN)),
