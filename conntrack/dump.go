@@ -82,7 +82,8 @@ func (t *Table) deleteBatch(states []State, errs []error) {
 	clear(errs[:len(states)])
 	t.begin()
 	for i := range states {
-		t.buf = appendDeleteByReply(t.buf, t.next(nil, &errs[i]), &states[i])
+		s := &states[i]
+		t.buf = appendDelete(t.buf, t.next(nil, &errs[i]), ctaTupleReply, s.Reply, s.Zone, s.ID)
 	}
 	err := t.exchange()
 	for i := range states {

@@ -110,19 +110,12 @@ func appendGet(b []byte, seq uint32, t Tuple, zone uint16) []byte {
 	return endMessage(b, start)
 }
 
-// appendDelete writes IPCTNL_MSG_CT_DELETE for the entry that has the tuple and
-// the id.
-func appendDelete(b []byte, seq uint32, t Tuple, zone uint16, id uint32) []byte {
-	b, start := beginEntry(b, msgCTDelete, 0, seq, ctaTupleOrig, t, zone)
+// appendDelete writes IPCTNL_MSG_CT_DELETE for the entry that has the tuple, in the direction ctaTuple..., and the ID. As the
+// ID stands for the original tuple (see [State]), the reply tuple identifies an entry by both tuples, and so by its
+// translation.
+func appendDelete(b []byte, seq uint32, direction uint16, t Tuple, zone uint16, id uint32) []byte {
+	b, start := beginEntry(b, msgCTDelete, 0, seq, direction, t, zone)
 	return endMessage(appendUint32(b, ctaID, id), start)
-}
-
-// appendDeleteByReply writes IPCTNL_MSG_CT_DELETE for the entry that has the reply tuple and the
-// ID of the state. As the ID stands for the original tuple (see [State]), the entry is identified
-// by both tuples, and so by its translation.
-func appendDeleteByReply(b []byte, seq uint32, s *State) []byte {
-	b, start := beginEntry(b, msgCTDelete, 0, seq, ctaTupleReply, s.Reply, s.Zone)
-	return endMessage(appendUint32(b, ctaID, s.ID), start)
 }
 
 // appendDump writes IPCTNL_MSG_CT_GET for all entries that pass the filter.

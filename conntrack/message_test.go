@@ -101,7 +101,7 @@ func TestGetAndDeleteMessages(t *testing.T) {
 	tp := tuple(protoSCTP, "10.0.0.1:1", "10.0.0.2:2")
 	orig := "3400 0180 1400 0180 0800 0100 0a000001 0800 0200 0a000002 1c00 0280 0500 0100 84000000 0600 0200 00010000 0600 0300 00020000"
 	compare(t, appendGet(nil, 2, tp, 0), golden(t, "48000000 0101 0100 02000000 00000000 02000000", orig))
-	compare(t, appendDelete(nil, 3, tp, 0, 0xabcd), golden(t, "50000000 0201 0100 03000000 00000000 02000000", orig, "0800 0c00 0000abcd"))
+	compare(t, appendDelete(nil, 3, ctaTupleOrig, tp, 0, 0xabcd), golden(t, "50000000 0201 0100 03000000 00000000 02000000", orig, "0800 0c00 0000abcd"))
 }
 
 func TestDumpAndDeleteByReplyMessages(t *testing.T) {
@@ -115,7 +115,7 @@ func TestDumpAndDeleteByReplyMessages(t *testing.T) {
 		"0800 0800 00002000 0800 1500 00002000         # CTA_MARK, CTA_MARK_MASK"))
 	compare(t, appendDump(nil, 2, Filter{IPv6: true}), golden(t, "14000000 0101 0103 02000000 00000000 0a000000"))
 	s := State{Reply: tuple(protoSCTP, "10.0.0.1:1", "10.0.0.2:2"), Zone: 5, ID: 0xabcd}
-	compare(t, appendDeleteByReply(nil, 3, &s), golden(t,
+	compare(t, appendDelete(nil, 3, ctaTupleReply, s.Reply, s.Zone, s.ID), golden(t,
 		"58000000 0201 0100 03000000 00000000 02000000",
 		"3400 0280 1400 0180 0800 0100 0a000001 0800 0200 0a000002 1c00 0280 0500 0100 84000000 0600 0200 00010000 0600 0300 00020000",
 		"0600 1200 00050000 0800 0c00 0000abcd"))

@@ -57,7 +57,7 @@ func (t *Table) createWith(e *Entry, port uint16, old *State, remove bool) bool 
 	var gone, refused error
 	t.begin()
 	if remove {
-		t.buf = appendDelete(t.buf, t.next(nil, &gone), old.Original, e.Zone, old.ID)
+		t.buf = appendDelete(t.buf, t.next(nil, &gone), ctaTupleOrig, old.Original, e.Zone, old.ID)
 	}
 	with := *e
 	with.SourcePorts = [2]uint16{port, port}

@@ -116,7 +116,7 @@ func (t *Table) replace() {
 			continue
 		default:
 			c.outcome = Replaced
-			t.buf = appendDelete(t.buf, t.next(nil, &c.deleted), c.state.Original, c.entry.Zone, c.state.ID)
+			t.buf = appendDelete(t.buf, t.next(nil, &c.deleted), ctaTupleOrig, c.state.Original, c.entry.Zone, c.state.ID)
 		}
 		t.buf = appendCreate(t.buf, t.next(nil, &c.created), c.entry)
 	}
