@@ -3,6 +3,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -136,7 +137,7 @@ func (h *Host) masqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	}
 	if !dst.Is4() {
 		if !r.source.IsValid() {
-			return netip.Addr{}, fmt.Errorf("the kernel returned no source address")
+			return netip.Addr{}, errors.New("the kernel returned no source address")
 		}
 		return r.source, nil
 	}
@@ -148,14 +149,14 @@ func (h *Host) masqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	if r.gateway.Is4() {
 		nextHop = r.gateway
 	}
-	if a, ok := selectIPv4(addrs, r, nextHop); ok {
+	if a := selectIPv4(addrs, r, nextHop); a.IsValid() {
 		return a, nil
 	}
-	return netip.Addr{}, fmt.Errorf("the node has no IPv4 address of global scope")
+	return netip.Addr{}, errors.New("the node has no IPv4 address of global scope")
 }
 
-// selectIPv4 is inet_select_addr (net/ipv4/devinet.c) for scope universe.
-func selectIPv4(addrs []address, r route, nextHop netip.Addr) (netip.Addr, bool) {
+// selectIPv4 is inet_select_addr (net/ipv4/devinet.c) for scope universe. The result is invalid if there is no such address.
+func selectIPv4(addrs []address, r route, nextHop netip.Addr) netip.Addr {
 	var onLink, anywhere netip.Addr
 	for _, a := range addrs {
 		if !a.addr.Is4() || a.secondary || !a.global {
@@ -163,20 +164,13 @@ func selectIPv4(addrs []address, r route, nextHop netip.Addr) (netip.Addr, bool)
 		}
 		if a.link == r.link {
 			if a.subnet.Contains(nextHop) {
-				return a.addr, true
+				return a.addr
 			}
-			if !onLink.IsValid() {
-				onLink = a.addr
-			}
+			onLink = cmp.Or(onLink, a.addr)
 		}
-		if !anywhere.IsValid() {
-			anywhere = a.addr
-		}
+		anywhere = cmp.Or(anywhere, a.addr)
 	}
-	if onLink.IsValid() {
-		return onLink, true
-	}
-	return anywhere, anywhere.IsValid()
+	return cmp.Or(onLink, anywhere)
 }
 
 // Cache looks up routes and interfaces, and caches the results until a route or address changes. It is not safe

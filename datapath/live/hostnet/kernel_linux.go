@@ -66,14 +66,10 @@ func call[T any](k *rtnetlink, f func(*netlink.Handle) (T, error)) (answer T, er
 const maxAttempts = 10
 
 func (k *rtnetlink) addresses() ([]address, error) {
-	listing := func(h *netlink.Handle) ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) }
-	list, err := call(k, listing)
-	// If addresses change during a listing, it is repeated.
-	for range maxAttempts {
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-		list, err = call(k, listing)
+	var list []netlink.Addr
+	err := error(netlink.ErrDumpInterrupted) // addresses changed during the listing
+	for attempt := 0; errors.Is(err, netlink.ErrDumpInterrupted) && attempt <= maxAttempts; attempt++ {
+		list, err = call(k, func(h *netlink.Handle) ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
 	}
 	if err != nil {
 		return nil, err
@@ -123,14 +119,9 @@ func (k *rtnetlink) route(dst netip.Addr) (route, error) {
 	if len(list) == 0 {
 		return route{}, errors.New("no route")
 	}
-	r := route{link: list[0].LinkIndex}
-	if a, ok := netip.AddrFromSlice(list[0].Gw); ok {
-		r.gateway = a.Unmap()
-	}
-	if a, ok := netip.AddrFromSlice(list[0].Src); ok {
-		r.source = a.Unmap()
-	}
-	return r, nil
+	gateway, _ := netip.AddrFromSlice(list[0].Gw) // invalid: there is none
+	source, _ := netip.AddrFromSlice(list[0].Src)
+	return route{link: list[0].LinkIndex, gateway: gateway.Unmap(), source: source.Unmap()}, nil
 }
 
 func (k *rtnetlink) linkName(index int) (string, error) {
@@ -155,13 +146,8 @@ func (k *rtnetlink) watch(changed func(addresses bool)) error {
 		case err != nil:
 			return fmt.Errorf("follow the node's addresses and routes: %w", err)
 		}
-		addresses := false
-		for _, m := range msgs {
-			switch m.Header.Type {
-			case unix.RTM_NEWADDR, unix.RTM_DELADDR, unix.RTM_NEWLINK, unix.RTM_DELLINK:
-				addresses = true
-			}
-		}
-		changed(addresses)
+		changed(slices.ContainsFunc(msgs, func(m mdl.Message) bool {
+			return slices.Contains([]mdl.HeaderType{unix.RTM_NEWADDR, unix.RTM_DELADDR, unix.RTM_NEWLINK, unix.RTM_DELLINK}, m.Header.Type)
+		}))
 	}
 }
