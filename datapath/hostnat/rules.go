@@ -89,15 +89,6 @@ func (h *Host) Has(a netip.Addr) bool {
 	return ok
 }
 
-// Types of addresses, RTN_... of rtnetlink.h.
-const (
-	rtnUnspec    = 0
-	rtnUnicast   = 1
-	rtnLocal     = 2
-	rtnBroadcast = 3
-	rtnMulticast = 5
-)
-
 // addrType is the type of an address: inet_addr_type and inet_dev_addr_type
 // (net/ipv4/fib_frontend.c), which use the local table only, and __nft_fib6_eval_type
 // (nft_fib_ipv6.c). Routes that refuse packets are not known. With a device, only its own addresses
@@ -111,15 +102,15 @@ func (h *Host) addrType(a netip.Addr, device string) uint32 {
 	broadcastOn, broadcast := h.broadcast[a]
 	switch {
 	case a.Is4() && (a.As4()[0] == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})):
-		return rtnBroadcast
+		return rules.RTNBroadcast
 	case own && here(on):
-		return rtnLocal
+		return rules.RTNLocal
 	case a.IsMulticast():
-		return rtnMulticast
+		return rules.RTNMulticast
 	case broadcast && here(broadcastOn):
-		return rtnBroadcast
+		return rules.RTNBroadcast
 	case a.IsUnspecified():
-		return rtnUnspec
+		return rules.RTNUnspec
 	}
-	return rtnUnicast
+	return rules.RTNUnicast
 }

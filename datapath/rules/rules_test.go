@@ -88,10 +88,10 @@ func TestAddrTypesIPv6(t *testing.T) {
 		types   uint16
 		want    Truth
 	}{
-		{"fd00::1", typeUnicast, True}, {"ff02::1", typeUnicast, False}, {"::", typeUnicast, False},
-		{"ff02::1", typeMulticast, True}, {"fd00::1", typeMulticast, False},
-		{"::", typeUnspec, True}, {"fd00::1", typeUnspec, False},
-		{"fd00::1", typeLocal, False},
+		{"fd00::1", 1 << RTNUnicast, True}, {"ff02::1", 1 << RTNUnicast, False}, {"::", 1 << RTNUnicast, False},
+		{"ff02::1", 1 << RTNMulticast, True}, {"fd00::1", 1 << RTNMulticast, False},
+		{"::", 1 << RTNUnspec, True}, {"fd00::1", 1 << RTNUnspec, False},
+		{"fd00::1", 1 << RTNLocal, False},
 	} {
 		p := to{address: netip.MustParseAddr(tt.address)}
 		if got := (AddrTypes{Types: tt.types}).Test(p); got != tt.want {

@@ -159,14 +159,15 @@ type AddrTypes struct {
 	Words
 }
 
-// Types of addresses: 1 << RTN_...
+// Types of addresses: RTN_... (rtnetlink.h).
 const (
-	typeUnspec      = 1 << 0
-	typeUnicast     = 1 << 1
-	typeLocal       = 1 << 2
-	typeAnycast     = 1 << 4
-	typeMulticast   = 1 << 5
-	typeUnreachable = 1 << 7
+	RTNUnspec      = 0
+	RTNUnicast     = 1
+	RTNLocal       = 2
+	RTNBroadcast   = 3
+	RTNAnycast     = 4
+	RTNMulticast   = 5
+	RTNUnreachable = 7
 )
 
 // Test is the result for a packet.
@@ -175,20 +176,18 @@ func (t AddrTypes) Test(p Packet) Truth {
 	if !b.All() {
 		return Unknown
 	}
-	a := p.Address(t.Source)
-	if a.Is4() {
-		return truth((1<<b.Uint32())&uint32(t.Types) != 0).NegatedIf(t.Negated)
-	}
+	a, is := p.Address(t.Source), b.Uint32()
+	one := func(rtn uint32) bool { return t.Types>>rtn&1 != 0 }
 	switch {
-	case t.Types&typeMulticast != 0 && !a.IsMulticast(),
-		t.Types&typeUnicast != 0 && (a.IsMulticast() || a.IsUnspecified()),
-		t.Types&typeUnspec != 0 && !a.IsUnspecified():
+	case a.Is4():
+		return truth(one(is)).NegatedIf(t.Negated)
+	case one(RTNMulticast) && !a.IsMulticast(), one(RTNUnicast) && (a.IsMulticast() || a.IsUnspecified()), one(RTNUnspec) && !a.IsUnspecified():
 		return truth(t.Negated)
-	case t.Types&(typeAnycast|typeLocal|typeUnreachable) == 0:
+	case !one(RTNAnycast) && !one(RTNLocal) && !one(RTNUnreachable):
 		return truth(!t.Negated)
-	case 1<<b.Uint32() == typeLocal:
-		return truth(t.Types&typeLocal != 0).NegatedIf(t.Negated)
-	case t.Types&(typeAnycast|typeUnreachable) != 0:
+	case is == RTNLocal:
+		return truth(one(RTNLocal)).NegatedIf(t.Negated)
+	case one(RTNAnycast) || one(RTNUnreachable):
 		return Unknown // the host's routes are not known
 	}
 	return truth(t.Negated)
