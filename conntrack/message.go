@@ -198,12 +198,7 @@ func appendAttr(b []byte, typ uint16, value []byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, uint16(nlaHdrLen+len(value)))
 	b = binary.NativeEndian.AppendUint16(b, typ)
 	b = append(b, value...)
-	return pad(b)
-}
-
-// pad fills up to the four bytes attributes are aligned to. Messages start aligned.
-func pad(b []byte) []byte {
-	for len(b)%4 != 0 {
+	for len(b)%4 != 0 { // attributes are aligned to four bytes; messages start aligned
 		b = append(b, 0)
 	}
 	return b

@@ -49,9 +49,7 @@ func decode(of nft.Rule) rule {
 		switch e.Name {
 		case "counter":
 		case "match":
-			r.Matches = append(r.Matches, xtables.Extension{
-				Name: data.Text(unix.NFTA_MATCH_NAME), Revision: uint8(data.Uint32(unix.NFTA_MATCH_REV)), Data: data.Get(unix.NFTA_MATCH_INFO),
-			})
+			r.Matches = append(r.Matches, xtables.ExtensionOf(data))
 		case "meta":
 			l4proto = data.Uint32(unix.NFTA_META_KEY) == unix.NFT_META_L4PROTO
 			r.other = r.other || !l4proto

@@ -24,7 +24,7 @@ import (
 
 // Source is a source of a host's rules.
 type Source interface {
-	// Rules reads the rules, without the host. nil with an error: they could not be read at all;
+	// Rules reads the rules of tables that may translate, without the host. nil with an error: they could not be read at all;
 	// rules that come with an error can be used.
 	Rules() (*hostnat.Ruleset, error)
 	// Watch calls changed after every change of the rules, and whenever one may have been missed,
@@ -196,20 +196,12 @@ func (f *Follower) readHost() error {
 	return nil
 }
 
-// compile puts the rules that were read into force, of tables that translate anything.
+// compile puts the rules that were read into force.
 func (f *Follower) compile() {
 	if f.host == nil || f.read == nil {
 		return // the rules' effect is unknown
 	}
-	set := &hostnat.Ruleset{Tables: make(map[decision.Family][]*hostnat.Table), Host: f.host}
-	for family, tables := range f.read.Tables {
-		for _, t := range tables {
-			if t.Base.Translates() {
-				set.Tables[family] = append(set.Tables[family], t)
-			}
-		}
-	}
-	f.rules.Store(set)
+	f.rules.Store(&hostnat.Ruleset{Tables: f.read.Tables, Host: f.host})
 	f.named.Clear() // the rules are new objects, even if their text is the same
 }
 

@@ -30,7 +30,9 @@ func (k *kernel) Rules() (*hostnat.Ruleset, error) {
 	var faults []error
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
 		for _, t := range rules.Of(f) {
-			set.Tables[f] = append(set.Tables[f], &hostnat.Table{Name: t.String(), Base: t.Base})
+			if t.Base.Translates() {
+				set.Tables[f] = append(set.Tables[f], &hostnat.Table{Name: t.String(), Base: t.Base})
+			}
 		}
 		if rules.OrderUnknown(f) {
 			faults = append(faults, errors.New("both iptables back ends have nat rules and the kernel does not report their order: assuming that those of nftables come first"))

@@ -274,6 +274,12 @@ func (p *Poll) Changed() bool {
 	return differs
 }
 
+// ExtensionOf reads the attributes of an expression "match" or, which are the same, "target" of iptables' nft back end
+// (nft_compat.c).
+func ExtensionOf(a nft.Attributes) Extension {
+	return Extension{Name: a.Text(unix.NFTA_MATCH_NAME), Revision: uint8(a.Uint32(unix.NFTA_MATCH_REV)), Data: a.Get(unix.NFTA_MATCH_INFO)}
+}
+
 // Of linux/netfilter/ipset/ip_set.h.
 const (
 	soIPSet       = 83 // SO_IP_SET

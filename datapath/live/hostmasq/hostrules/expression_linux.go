@@ -57,9 +57,9 @@ func (t *translator) expression(name string, a nft.Attributes) {
 	case "objref":
 		t.object(a)
 	case "match":
-		t.add(matchOf(t.family, extension(a, unix.NFTA_MATCH_NAME, unix.NFTA_MATCH_REV, unix.NFTA_MATCH_INFO), t.kernel.ipset))
+		t.add(matchOf(t.family, xtables.ExtensionOf(a), t.kernel.ipset))
 	case "target":
-		t.effect(targetOf(t.family, extension(a, unix.NFTA_TARGET_NAME, unix.NFTA_TARGET_REV, unix.NFTA_TARGET_INFO)))
+		t.effect(targetOf(t.family, xtables.ExtensionOf(a)))
 	case "payload":
 		t.payload(a)
 	case "meta":
@@ -152,11 +152,6 @@ func (t *translator) object(a nft.Attributes) {
 	default:
 		t.effect(rules.Other{Words: "objref …"})
 	}
-}
-
-// extension is the module in an expression "match" or "target" (nft_compat.c).
-func extension(a nft.Attributes, name, revision, info uint16) xtables.Extension {
-	return xtables.Extension{Name: a.Text(name), Revision: uint8(a.Uint32(revision)), Data: a.Get(info)}
 }
 
 // effect adds something that may change what was loaded before.
