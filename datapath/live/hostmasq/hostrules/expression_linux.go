@@ -130,14 +130,12 @@ var (
 func (t *translator) other(name string, a nft.Attributes) {
 	const nftaExthdrSreg = 7 // NFTA_EXTHDR_SREG
 	dreg, load := loads[name]
+	load = load && !(name == "exthdr" && a.Has(nftaExthdrSreg)) // which writes
 	switch {
-	case load && a.Has(dreg) && !(name == "exthdr" && a.Has(nftaExthdrSreg)):
-		t.registers.put(a.Uint32(dreg), nil)
-		at, ok := index(a.Uint32(dreg))
-		if ok {
-			t.registers[at] = rules.Opaque{ByteSize: 4, Words: name}
-		}
-	case load && !(name == "exthdr" && a.Has(nftaExthdrSreg)), tests[name]:
+	case load && a.Has(dreg):
+		t.registers.put(a.Uint32(dreg), rules.Opaque{ByteSize: 16}) // its size is not known
+		t.registers.put(a.Uint32(dreg), rules.Opaque{ByteSize: 4, Words: name})
+	case load, tests[name]:
 		t.unknown(t.said(name, "-m "+name))
 	default:
 		t.effect(rules.Other{Words: rules.Words(name + " …")})

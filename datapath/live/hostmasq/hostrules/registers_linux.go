@@ -26,18 +26,14 @@ func index(register uint32) (int, bool) {
 // words is how many registers this many bytes take.
 func words(size int) int { return (size + 3) / 4 }
 
-// put stores a value and removes those that it overwrites. nil is a value of unknown size.
+// put stores a value and removes those that it overwrites.
 func (r *registers) put(register uint32, v rules.Value) {
 	at, ok := index(register)
 	if !ok {
 		return
 	}
-	size := 16
-	if v != nil {
-		size = max(v.Size(), 1)
-	}
 	for i := range r {
-		if r[i] != nil && i+words(r[i].Size()) > at && i < at+words(size) {
+		if r[i] != nil && i+words(r[i].Size()) > at && i < at+words(max(v.Size(), 1)) {
 			r[i] = nil
 		}
 	}
