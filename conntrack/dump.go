@@ -8,20 +8,13 @@ import (
 
 // Filter selects the entries of a dump.
 type Filter struct {
-	// IPv6: the entries of IPv6; otherwise those of IPv4.
-	IPv6 bool
-	// Protocol is an IANA number; 0: all protocols. Kernels before 5.8 ignore this filter and
-	// return all entries; Dump filters in both cases.
+	// Family is [IPv4] or [IPv6]; 0: both.
+	Family uint8
+	// Protocol is an IANA number; 0: all protocols. Without a Family, and before Linux 5.8, the
+	// kernel returns all entries, which Dump filters.
 	Protocol uint8
 	// Mark is the bits that the connection mark must have; 0: any mark.
 	Mark uint32
-}
-
-func (f Filter) family() byte {
-	if f.IPv6 {
-		return afInet6
-	}
-	return afInet
 }
 
 // ErrInterrupted reports that the table was resized while it was dumped: entries may be missing
@@ -96,16 +89,11 @@ func (t *Table) deleteBatch(states []State, errs []error) {
 // HasTranslated reports whether a connection with the mark is translated and still open: without
 // its translation, its next packet would be lost.
 func (t *Table) HasTranslated(mark uint32) (found bool, err error) {
-	for _, six := range []bool{false, true} {
-		err = t.Dump(Filter{IPv6: six, Mark: mark}, func(s *State) { found = found || s.needsTranslation() })
-		if found || err != nil {
-			break
-		}
-	}
+	err = t.Dump(Filter{Mark: mark}, func(s *State) { found = found || s.needsTranslation() })
 	if found { // one match is enough, even from a dump with gaps
-		return true, nil
+		err = nil
 	}
-	return false, err
+	return found, err
 }
 
 // needsTranslation reports whether more packets of the connection may arrive that need

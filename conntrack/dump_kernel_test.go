@@ -30,12 +30,16 @@ func TestKernelDump(t *testing.T) {
 			}
 		}
 	}
-	for _, f := range []conntrack.Filter{{}, {IPv6: true}, {Protocol: 17}, {IPv6: true, Protocol: 132}, {Mark: conntrack.CopyMark}} {
+	for _, f := range []conntrack.Filter{
+		{}, {Family: conntrack.IPv4}, {Family: conntrack.IPv6}, {Protocol: 17}, {Family: conntrack.IPv4, Protocol: 6}, {Family: conntrack.IPv6, Protocol: 132},
+		{Mark: conntrack.CopyMark},
+	} {
 		found := make(map[conntrack.Tuple]bool)
 		if err := table.Dump(f, func(s *conntrack.State) {
 			found[s.Original] = true
 			e := want[s.Original]
-			if s.Original.Source.Addr().Is6() != f.IPv6 || f.Protocol != 0 && s.Original.Protocol != f.Protocol || s.Mark&f.Mark != f.Mark {
+			four := s.Original.Source.Addr().Is4()
+			if four && f.Family == conntrack.IPv6 || !four && f.Family == conntrack.IPv4 || f.Protocol != 0 && s.Original.Protocol != f.Protocol || s.Mark&f.Mark != f.Mark {
 				t.Fatalf("%+v lets %v pass", f, s.Original)
 			}
 			if s.Endpoint() != e.Destination || s.Zone != e.Zone || s.Mark != e.Mark || s.Masqueraded() != e.SourceAddr.IsValid() {
@@ -45,6 +49,9 @@ func TestKernelDump(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantN := n * map[bool]int{true: 3, false: 1}[f.Protocol == 0]
+		if f.Family == 0 {
+			wantN *= 2
+		}
 		if f.Mark != 0 {
 			wantN /= 2
 		}

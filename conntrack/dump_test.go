@@ -30,14 +30,16 @@ func TestDumpFilters(t *testing.T) {
 		filter conntrack.Filter
 		want   int
 	}{
-		{conntrack.Filter{}, 3}, {conntrack.Filter{IPv6: true}, 3}, {conntrack.Filter{Protocol: protoUDP}, 1}, {conntrack.Filter{IPv6: true, Protocol: protoSCTP}, 1},
+		{conntrack.Filter{}, 6}, {conntrack.Filter{Family: conntrack.IPv4}, 3}, {conntrack.Filter{Family: conntrack.IPv6}, 3},
+		{conntrack.Filter{Protocol: protoUDP}, 2}, {conntrack.Filter{Family: conntrack.IPv6, Protocol: protoSCTP}, 1},
 	} {
 		found, err := dump(t, table, tt.filter)
 		if err != nil || len(found) != tt.want {
 			t.Errorf("%+v: %d entries, error %v; want %d", tt.filter, len(found), err, tt.want)
 		}
 		for tp := range found {
-			if tp.Source.Addr().Is6() != tt.filter.IPv6 || tt.filter.Protocol != 0 && tp.Protocol != tt.filter.Protocol {
+			if tp.Source.Addr().Is6() && tt.filter.Family == conntrack.IPv4 || tp.Source.Addr().Is4() && tt.filter.Family == conntrack.IPv6 ||
+				tt.filter.Protocol != 0 && tp.Protocol != tt.filter.Protocol {
 				t.Errorf("%+v lets %v pass", tt.filter, tp)
 			}
 		}
@@ -46,7 +48,7 @@ func TestDumpFilters(t *testing.T) {
 	if _, err := dump(t, table, conntrack.Filter{}); !errors.Is(err, conntrack.ErrInterrupted) {
 		t.Errorf("error %v, want ErrInterrupted", err)
 	}
-	if found, err := dump(t, table, conntrack.Filter{}); err != nil || len(found) != 3 {
+	if found, err := dump(t, table, conntrack.Filter{}); err != nil || len(found) != 6 {
 		t.Errorf("after an interrupted dump: %d entries, error %v", len(found), err)
 	}
 }

@@ -22,6 +22,12 @@ const (
 	protoSCTP = 132
 )
 
+// Families of addresses, as the kernel numbers them.
+const (
+	IPv4 uint8 = 2  // AF_INET
+	IPv6 uint8 = 10 // AF_INET6
+)
+
 // DefaultMark is the connection mark of our entries, so that `conntrack -L` shows which entries are ours. It avoids the
 // packet mark bits of Kubernetes (0x4000, 0x8000), because other software copies connection marks to packets.
 const DefaultMark uint32 = 0x2000

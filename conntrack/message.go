@@ -20,8 +20,6 @@ const (
 	flagExcl      = 0x200  // NLM_F_EXCL
 	flagDump      = 0x300  // NLM_F_DUMP
 	flagCreate    = 0x400  // NLM_F_CREATE
-	afInet        = 2
-	afInet6       = 10
 	subsysCT      = 1 << 8 // NFNL_SUBSYS_CTNETLINK
 	msgCTNew      = subsysCT + 0
 	msgCTGet      = subsysCT + 1
@@ -120,12 +118,12 @@ func appendDelete(b []byte, seq uint32, direction uint16, t Tuple, zone uint16, 
 
 // appendDump writes IPCTNL_MSG_CT_GET for all entries that pass the filter.
 func appendDump(b []byte, seq uint32, f Filter) []byte {
-	b, start := beginMessage(b, msgCTGet, flagDump, seq, f.family())
+	b, start := beginMessage(b, msgCTGet, flagDump, seq, f.Family)
 	if f.Mark != 0 {
 		b = appendUint32(b, ctaMark, f.Mark)
 		b = appendUint32(b, ctaMarkMask, f.Mark)
 	}
-	if f.Protocol == 0 {
+	if f.Protocol == 0 || f.Family == 0 { // which the kernel requires for the rest (ctnetlink_parse_tuple_filter)
 		return endMessage(b, start)
 	}
 	b, tuple := beginAttr(b, ctaTupleOrig)
@@ -147,9 +145,9 @@ func appendGetStats(b []byte, seq uint32) []byte {
 
 // beginEntry begins a message about the entry that has a tuple, in the direction ctaTuple..., in a zone.
 func beginEntry(b []byte, typ, flags uint16, seq uint32, direction uint16, t Tuple, zone uint16) ([]byte, message) {
-	family := byte(afInet)
+	family := IPv4
 	if !t.Source.Addr().Unmap().Is4() {
-		family = afInet6
+		family = IPv6
 	}
 	b, start := beginMessage(b, typ, flags, seq, family)
 	b = appendTuple(b, direction, t)

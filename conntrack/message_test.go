@@ -106,14 +106,15 @@ func TestGetAndDeleteMessages(t *testing.T) {
 
 func TestDumpAndDeleteByReplyMessages(t *testing.T) {
 	skipBigEndian(t)
-	compare(t, appendDump(nil, 2, Filter{Protocol: protoUDP}), golden(t,
+	compare(t, appendDump(nil, 2, Filter{Family: IPv4, Protocol: protoUDP}), golden(t,
 		"30000000 0101 0103 02000000 00000000 02000000 # CT_GET, REQUEST|DUMP, AF_INET",
 		"1000 0180 0c00 0280 0500 0100 11000000        # CTA_TUPLE_ORIG: the protocol",
 		"0c00 1980 0800 0100 08000000                  # CTA_FILTER: CTA_FILTER_F_CTA_PROTO_NUM"))
-	compare(t, appendDump(nil, 2, Filter{Mark: 0x2000}), golden(t,
+	compare(t, appendDump(nil, 2, Filter{Family: IPv4, Mark: 0x2000}), golden(t,
 		"24000000 0101 0103 02000000 00000000 02000000",
 		"0800 0800 00002000 0800 1500 00002000         # CTA_MARK, CTA_MARK_MASK"))
-	compare(t, appendDump(nil, 2, Filter{IPv6: true}), golden(t, "14000000 0101 0103 02000000 00000000 0a000000"))
+	compare(t, appendDump(nil, 2, Filter{Family: IPv6}), golden(t, "14000000 0101 0103 02000000 00000000 0a000000"))
+	compare(t, appendDump(nil, 2, Filter{Protocol: protoUDP}), golden(t, "14000000 0101 0103 02000000 00000000 00000000"))
 	s := State{Reply: tuple(protoSCTP, "10.0.0.1:1", "10.0.0.2:2"), Zone: 5, ID: 0xabcd}
 	compare(t, appendDelete(nil, 3, ctaTupleReply, s.Reply, s.Zone, s.ID), golden(t,
 		"58000000 0201 0100 03000000 00000000 02000000",

@@ -168,16 +168,11 @@ func (t *Table) RememberTable() error {
 	if t.checkFill(); !u.crowded.Load() {
 		return nil
 	}
-	for _, f := range []Filter{{}, {IPv6: true}} {
-		if err := t.Dump(f, func(s *State) {
-			if s.Status&StatusAssured == 0 {
-				u.putBack([]written{writtenOf(s.Original, s.Zone, 0)})
-			}
-		}); err != nil {
-			return err
+	return t.Dump(Filter{}, func(s *State) {
+		if s.Status&StatusAssured == 0 {
+			u.putBack([]written{writtenOf(s.Original, s.Zone, 0)})
 		}
-	}
-	return nil
+	})
 }
 
 // makeRoomFor evicts entries for those of a batch that the full table refused and, in a crowded table,

@@ -170,11 +170,11 @@ func (f *Fake) handle(typ, flags uint16, r *request) (*conntrack.State, syscall.
 	return nil, syscall.EOPNOTSUPP
 }
 
-// dump reports each entry that has the family and, unless it is 0, the protocol.
+// dump reports each entry that has the family and the protocol, unless these are 0.
 func (f *Fake) dump(of byte, protocol uint8, answer func(typ uint16, body []byte)) (err error) {
 	var found []*conntrack.State
 	for k, s := range f.entries {
-		if k.tuple == s.Original && family(k.tuple) == of && (protocol == 0 || protocol == k.tuple.Protocol) {
+		if k.tuple == s.Original && (of == 0 || family(k.tuple) == of) && (protocol == 0 || protocol == k.tuple.Protocol) {
 			found = append(found, s)
 		}
 	}

@@ -331,7 +331,7 @@ func injectEntry(ns *netns.Namespace, f *Fault) (func(context.Context) error, er
 // deleteEntry deletes the entry of a tuple, if there is one.
 func deleteEntry(t *conntrack.Table, tuple conntrack.Tuple) error {
 	var own []conntrack.State
-	err := t.Dump(conntrack.Filter{IPv6: tuple.Source.Addr().Is6(), Protocol: tuple.Protocol}, func(s *conntrack.State) {
+	err := t.Dump(conntrack.Filter{Protocol: tuple.Protocol}, func(s *conntrack.State) {
 		if s.Original == tuple {
 			own = append(own, *s)
 		}

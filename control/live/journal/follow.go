@@ -327,17 +327,13 @@ func (f *follower) resync() {
 		f.found(states, pass, horizon)
 		states = states[:0]
 	}
-	whole := true
-	for _, v6 := range []bool{false, true} {
-		err := f.Dumps.Dump(conntrack.Filter{IPv6: v6}, func(s *conntrack.State) {
-			if states = append(states, conntrack.Event{State: *s}); len(states) == cap(states) {
-				flush()
-			}
-		})
-		whole = whole && err == nil
-	}
+	err := f.Dumps.Dump(conntrack.Filter{}, func(s *conntrack.State) {
+		if states = append(states, conntrack.Event{State: *s}); len(states) == cap(states) {
+			flush()
+		}
+	})
 	flush()
-	if whole {
+	if err == nil {
 		f.missing(began, pass)
 	}
 }

@@ -560,11 +560,9 @@ type dump []conntrack.State
 
 func (dump) Reread([]*conntrack.State, func(int, *conntrack.State)) error { return nil }
 
-func (d dump) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
+func (d dump) Dump(_ conntrack.Filter, each func(*conntrack.State)) error {
 	for i := range d {
-		if !f.IPv6 {
-			each(&d[i])
-		}
+		each(&d[i])
 	}
 	return nil
 }
@@ -670,11 +668,9 @@ type slowDump struct{ began, end chan struct{} }
 
 func (d slowDump) Reread([]*conntrack.State, func(int, *conntrack.State)) error { return nil }
 
-func (d slowDump) Dump(f conntrack.Filter, _ func(*conntrack.State)) error {
-	if !f.IPv6 {
-		close(d.began)
-		<-d.end
-	}
+func (d slowDump) Dump(conntrack.Filter, func(*conntrack.State)) error {
+	close(d.began)
+	<-d.end
 	return nil
 }
 

@@ -31,8 +31,8 @@ type vanishing struct {
 
 func (v *vanishing) Reread([]*conntrack.State, func(int, *conntrack.State)) error { return nil }
 
-func (v *vanishing) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
-	if s := v.entry.Load(); s != nil && !f.IPv6 {
+func (v *vanishing) Dump(_ conntrack.Filter, each func(*conntrack.State)) error {
+	if s := v.entry.Load(); s != nil {
 		each(s)
 	}
 	return nil

@@ -95,22 +95,17 @@ func findEntries(pairs []Pair, found map[entryKey]bundle.Entry) error {
 		return err
 	}
 	defer t.Close()
-	for _, ipv6 := range []bool{false, true} {
-		if !slices.ContainsFunc(pairs, func(p Pair) bool { return (decision.FamilyOf(p.A) == decision.IPv6) == ipv6 }) {
-			continue
+	err = t.Dump(conntrack.Filter{}, func(c *conntrack.State) {
+		if slices.ContainsFunc(pairs, func(p Pair) bool {
+			return p.Has(c.Original.Source.Addr(), c.Original.Destination.Addr()) || p.Has(c.Reply.Source.Addr(), c.Reply.Destination.Addr())
+		}) {
+			found[entryKey{c.Original, c.Zone}] = entryOf(c)
 		}
-		err := t.Dump(conntrack.Filter{IPv6: ipv6}, func(c *conntrack.State) {
-			if slices.ContainsFunc(pairs, func(p Pair) bool {
-				return p.Has(c.Original.Source.Addr(), c.Original.Destination.Addr()) || p.Has(c.Reply.Source.Addr(), c.Reply.Destination.Addr())
-			}) {
-				found[entryKey{c.Original, c.Zone}] = entryOf(c)
-			}
-		})
-		if err != nil && !errors.Is(err, conntrack.ErrInterrupted) {
-			return err
-		}
+	})
+	if errors.Is(err, conntrack.ErrInterrupted) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func entryOf(c *conntrack.State) bundle.Entry {

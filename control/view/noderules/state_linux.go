@@ -120,19 +120,16 @@ func entriesOfUDP() ([]Entry, error) {
 	defer table.Close()
 	type kind struct{ destination, endpoint netip.AddrPort }
 	kinds := make(map[kind]*Entry)
-	for _, six := range []bool{false, true} {
-		e := table.Dump(conntrack.Filter{IPv6: six, Protocol: uint8(decision.UDP)}, func(s *conntrack.State) {
-			k := kind{s.Original.Destination, s.Endpoint()}
-			switch {
-			case s.Status&conntrack.StatusDestinationNAT == 0:
-			case kinds[k] != nil:
-				kinds[k].Count++
-			case len(kinds) < maxEntries:
-				kinds[k] = &Entry{s.Original.Source, k.destination, k.endpoint, 1}
-			}
-		})
-		err = errors.Join(err, e)
-	}
+	err = table.Dump(conntrack.Filter{Protocol: uint8(decision.UDP)}, func(s *conntrack.State) {
+		k := kind{s.Original.Destination, s.Endpoint()}
+		switch {
+		case s.Status&conntrack.StatusDestinationNAT == 0:
+		case kinds[k] != nil:
+			kinds[k].Count++
+		case len(kinds) < maxEntries:
+			kinds[k] = &Entry{s.Original.Source, k.destination, k.endpoint, 1}
+		}
+	})
 	var list []Entry
 	for _, e := range kinds {
 		list = append(list, *e)

@@ -393,26 +393,22 @@ func (t *Tracker) resync(connections Connections) {
 	t.pass++
 	began := t.clock.Now()
 	t.mu.Unlock()
-	whole := true
-	for _, v6 := range []bool{false, true} {
-		err := connections.Dump(conntrack.Filter{IPv6: v6}, func(s *conntrack.State) {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			c := t.known[s.Original]
-			if c == nil {
-				c = t.adopt(s, began)
-			}
-			if c != nil {
-				c.pass = t.pass
-				t.update(c, s, began)
-			}
-		})
-		whole = whole && err == nil
-	}
+	err := connections.Dump(conntrack.Filter{}, func(s *conntrack.State) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		c := t.known[s.Original]
+		if c == nil {
+			c = t.adopt(s, began)
+		}
+		if c != nil {
+			c.pass = t.pass
+			t.update(c, s, began)
+		}
+	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.known {
-		if whole && c.pass != t.pass && c.at < began {
+		if err == nil && c.pass != t.pass && c.at < began {
 			t.end(c, began, 0)
 		}
 	}

@@ -208,12 +208,12 @@ func TestSameTuple(t *testing.T) {
 // during is a connection table with something that happens before and after it is dumped.
 type during struct {
 	tracking.Connections
-	before, after func(ipv6 bool)
+	before, after func()
 }
 
 func (d during) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
-	d.before(f.IPv6)
-	defer d.after(f.IPv6)
+	d.before()
+	defer d.after()
 	return d.Connections.Dump(f, each)
 }
 
@@ -221,14 +221,7 @@ func (d during) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
 func TestDecidedMeanwhile(t *testing.T) {
 	n := newNode(t)
 	open := make(chan int, 1)
-	connections := during{n.kernel.Table(), func(ipv6 bool) {
-		if !ipv6 {
-			n.open(1000)
-		}
-	}, func(ipv6 bool) {
-		if ipv6 {
-			return
-		}
+	connections := during{n.kernel.Table(), func() { n.open(1000) }, func() {
 		sum := 0
 		for _, e := range n.States()[0].Endpoints {
 			sum += e.Open()

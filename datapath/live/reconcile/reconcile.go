@@ -178,7 +178,10 @@ const maxDumps = 5
 // reconcile makes the part of a pass that is about one family.
 func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 	result := Result{Deleted: make(map[Reason]int)}
-	filter := conntrack.Filter{IPv6: f == decision.IPv6, Protocol: uint8(decision.UDP)}
+	filter := conntrack.Filter{Family: conntrack.IPv4, Protocol: uint8(decision.UDP)}
+	if f == decision.IPv6 {
+		filter.Family = conntrack.IPv6
+	}
 	var stale []staleFlow
 	var err error
 	for range maxDumps {

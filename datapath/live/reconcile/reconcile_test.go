@@ -63,7 +63,7 @@ func (w *world) call(format string, args ...any) {
 func (w *world) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
 	w.call("dump")
 	if w.onDump != nil {
-		w.onDump(f.IPv6)
+		w.onDump(f.Family == conntrack.IPv6)
 	}
 	return errors.Join(w.Table.Dump(f, each), w.dumpErr)
 }

@@ -135,5 +135,6 @@ func TestServiceThatComesAndGoes(t *testing.T) {
 // flows looks at all UDP flows of the node.
 func (l *lab) flows(six bool, f func(*conntrack.State)) {
 	l.t.Helper()
-	must(l.t, l.connections.Dump(conntrack.Filter{IPv6: six, Protocol: 17}, f))
+	family := map[bool]uint8{false: conntrack.IPv4, true: conntrack.IPv6}[six]
+	must(l.t, l.connections.Dump(conntrack.Filter{Family: family, Protocol: 17}, f))
 }
