@@ -23,25 +23,23 @@ func (t *Table) reclaim(e *Entry) bool {
 	if e.Tuple.Protocol != protoTCP || !e.SourceAddr.IsValid() || e.SourcePorts[0] > e.SourcePorts[1] {
 		return false
 	}
-	held := make([]lookup, portsExamined)
-	ports := make([]uint16, portsExamined)
-	e.candidates(ports)
+	ports := e.candidates()
+	t.lookups = zeros(t.lookups, portsExamined)
 	t.begin()
-	for i := range held {
-		t.lookUp(&held[i], e.replyWith(ports[i]), e.Zone)
+	for i, port := range ports {
+		t.lookUp(&t.lookups[i], e.replyWith(port), e.Zone)
 	}
 	if t.exchange() != nil {
 		return false
 	}
 	tries := 0
-	for i := range held {
-		s := &held[i].state
-		free := IsNotFound(held[i].err)
-		over := held[i].err == nil && s.Reply == e.replyWith(ports[i]) && s.Masqueraded() && (s.TCP == TCPTimeWait || s.TCP == TCPClose)
-		if !free && !over {
+	for i, port := range ports {
+		s, err := &t.lookups[i].state, t.lookups[i].err
+		over := err == nil && s.Reply == e.replyWith(port) && s.Masqueraded() && (s.TCP == TCPTimeWait || s.TCP == TCPClose)
+		if !over && !IsNotFound(err) {
 			continue
 		}
-		if t.createWith(e, ports[i], s, over) {
+		if t.createWith(e, port, s, over) {
 			return true
 		}
 		if tries++; tries == reclaims {
@@ -65,9 +63,9 @@ func (t *Table) createWith(e *Entry, port uint16, old *State, remove bool) bool 
 	return cmp.Or(t.exchange(), refused) == nil
 }
 
-// candidates fills in the source ports to examine: the client's own and the following ones, or any
+// candidates are the source ports to examine: the client's own and the following ones, or any
 // if the client's own is out of range.
-func (e *Entry) candidates(ports []uint16) {
+func (e *Entry) candidates() (ports [portsExamined]uint16) {
 	own, first, last := int(e.Tuple.Source.Port()), int(e.SourcePorts[0]), int(e.SourcePorts[1])
 	if e.SourcePorts == [2]uint16{} {
 		// Reserved ports stay reserved (nf_nat_l4proto_unique_tuple).
@@ -88,6 +86,7 @@ func (e *Entry) candidates(ports []uint16) {
 	for i := range ports {
 		ports[i] = uint16(first + (from+i)%size)
 	}
+	return ports
 }
 
 // replyWith is the tuple of the replies if the source port becomes port.

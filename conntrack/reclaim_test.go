@@ -25,8 +25,8 @@ func TestCandidates(t *testing.T) {
 		{40000, [2]uint16{1, 65535}, 1, 65535},
 	} {
 		e := Entry{Tuple: Tuple{Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), tt.own), Protocol: protoTCP}, SourcePorts: tt.given}
-		ports := make([]uint16, portsExamined)
-		e.candidates(ports)
+		candidates := e.candidates()
+		ports := candidates[:]
 		if tt.first <= tt.own && tt.own <= tt.last && ports[0] != tt.own {
 			t.Errorf("%d of %v: the first is %d", tt.own, tt.given, ports[0])
 		}

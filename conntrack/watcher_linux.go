@@ -72,17 +72,17 @@ const (
 // eventsEnabled returns an error if the kernel sends no events.
 func eventsEnabled(readFile func(string) ([]byte, error)) error {
 	text, err := readFile(eventsSetting)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil && strings.TrimSpace(string(text)) == "0":
+		return errors.New("connection tracking events are off: set net.netfilter.nf_conntrack_events to 2 (sysctl -w net.netfilter.nf_conntrack_events=2)")
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("check whether the kernel sends events: %w", err)
 	}
-	if err == nil && strings.TrimSpace(string(text)) == "0" {
-		return errors.New("connection tracking events are off: set net.netfilter.nf_conntrack_events to 2 (sysctl -w net.netfilter.nf_conntrack_events=2)")
-	}
-	if err != nil {
-		// Before Linux 5.7 user namespaces did not show either setting.
-		if _, err := readFile(acctSetting); err == nil {
-			return fmt.Errorf("the kernel sends no connection tracking events (%s is missing): it needs CONFIG_NF_CONNTRACK_EVENTS", eventsSetting)
-		}
+	// Before Linux 5.7 user namespaces did not show either setting.
+	if _, err := readFile(acctSetting); err == nil {
+		return fmt.Errorf("the kernel sends no connection tracking events (%s is missing): it needs CONFIG_NF_CONNTRACK_EVENTS", eventsSetting)
 	}
 	return nil
 }

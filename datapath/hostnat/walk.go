@@ -217,7 +217,7 @@ func (w *walk) setMark(s rules.SetMark, doubt bool) {
 
 // translate is the translation of the source. It stays as it is if that is what the rule asks for.
 func (w *walk) translate(r *rules.Rule, n rules.NAT) exit {
-	p := &w.packet
+	p, own := &w.packet, w.packet.Source.Addr()
 	result := Result{Rule: r}
 	ok := n.Kind == rules.SNAT || n.Kind == rules.Masquerade
 	port := func(v rules.Value, otherwise uint16) uint16 {
@@ -236,7 +236,7 @@ func (w *walk) translate(r *rules.Rule, n rules.NAT) exit {
 		}
 		b, present := v.Read(w)
 		a, valid := netip.AddrFromSlice(b.Bytes())
-		if !present || !valid || !b.All() || a.Is4() != p.Source.Addr().Is4() {
+		if !present || !valid || !b.All() || a.Is4() != own.Is4() {
 			ok = false
 			return otherwise
 		}
@@ -245,8 +245,9 @@ func (w *walk) translate(r *rules.Rule, n rules.NAT) exit {
 	result.FirstPort = port(n.FirstPort, 0)
 	result.LastPort = port(n.LastPort, result.FirstPort)
 	result.Masquerade = n.Kind == rules.Masquerade
-	first := address(n.First, p.Source.Addr())
+	first := address(n.First, own)
 	last := address(n.Last, first)
+	inPorts := n.FirstPort == nil || result.FirstPort <= p.Source.Port() && p.Source.Port() <= result.LastPort
 	switch {
 	case !ok:
 		return w.stop(r, NotKnown)
@@ -254,26 +255,18 @@ func (w *walk) translate(r *rules.Rule, n rules.NAT) exit {
 		w.result = result
 		return stopped
 	case n.Netmap:
-		result.Source = netmap(first, last, p.Source.Addr())
-	case !n.Fully && n.First != nil && within(p.Source, first, last, result.FirstPort, result.LastPort), n.First == nil:
-		result.Source = p.Source.Addr() // get_unique_tuple
+		result.Source = netmap(first, last, own)
+	case !n.Fully && inPorts && !own.Less(first) && !last.Less(own), n.First == nil:
+		result.Source = own // get_unique_tuple
 	default:
-		result.Source = Select(first, last, p.Source.Addr(), p.Endpoint.Addr(), 0, n.Persistent, false)
+		result.Source = Select(first, last, own, p.Endpoint.Addr(), 0, n.Persistent, false)
 	}
-	inPorts := n.FirstPort == nil || result.FirstPort <= p.Source.Port() && p.Source.Port() <= result.LastPort
 	switch {
-	case result.Source == p.Source.Addr() && inPorts:
+	case result.Source == own && inPorts:
 		result = Result{}
 	case !w.host.Has(result.Source):
 		return w.stop(r, NotOurs(result.Source))
 	}
 	w.result = result
 	return stopped
-}
-
-func within(a netip.AddrPort, first, last netip.Addr, firstPort, lastPort uint16) bool {
-	if a.Addr().Less(first) || last.Less(a.Addr()) {
-		return false
-	}
-	return lastPort == 0 || firstPort <= a.Port() && a.Port() <= lastPort
 }
