@@ -48,7 +48,7 @@ type Table struct {
 
 	// age orders tables of the same priority: the kernel puts a new hook before the old
 	// ones (netfilter/core.c, nf_hook_entries_grow). It is the handle of an nftables table,
-	// and not valid for others.
+	// and 0 for a legacy one, as if that were the oldest.
 	age uint64
 }
 
@@ -83,15 +83,8 @@ const postrouting = "POSTROUTING"
 
 // sort sorts the tables in the kernel's order.
 func (r *Rules) sort() {
-	legacyLast := func(t *Table) int {
-		if t.Backend == xtables.Legacy {
-			return 1
-		}
-		return 0
-	}
 	slices.SortStableFunc(r.Tables, func(a, b *Table) int {
-		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Priority, b.Priority),
-			cmp.Compare(legacyLast(a), legacyLast(b)), cmp.Compare(b.age, a.age))
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.age, a.age))
 	})
 }
 

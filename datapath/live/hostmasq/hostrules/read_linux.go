@@ -23,7 +23,7 @@ import (
 // whole is malformed, and if the rules change all the time ([nft.ErrChanged]).
 func Read() (*Rules, error) {
 	r := new(Rules)
-	if err := errors.Join(r.readDevices(), r.readLegacy(), r.readNFT()); err != nil {
+	if err := errors.Join(r.readDevices(), r.readNFT(), r.readLegacy()); err != nil {
 		return nil, fmt.Errorf("read the host's nat rules: %w", err)
 	}
 	r.sort()
