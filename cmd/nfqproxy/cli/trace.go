@@ -147,7 +147,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 		return fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
 	}
 	m = m.On(host)
-	guesses = append(notes, guesses...)
+	guesses = slices.Concat(sharedHost(dumps), notes, guesses)
 	q := &trace.Question{Rules: filesOf(dumps), Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: listingOf(dumps), Time: when}
 	if mode, proof := proxymode.ModeOf(dumps); mode.IPVS() && servers == nil {
 		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates; ipvsadm -Sn does (--ipvs)", mode, proof)
@@ -164,6 +164,19 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	}
 	_, err = io.WriteString(stdout, text.StyleFor(stdout).Trace(t, f.walk))
 	return err
+}
+
+// sharedHost says that dumps of both back ends in one file are taken for those of one host, if the file does not show it.
+func sharedHost(dumps []*iptables.Dump) (notes []netfilter.Guess) {
+	for i, d := range dumps {
+		for _, other := range dumps[:i] {
+			if other.File == d.File && other.Backend != d.Backend && (d.Host == "" || other.Host == "") {
+				claim := fmt.Sprintf("%s and %s are of one host", dumpName(other, dumps), dumpName(d, dumps))
+				notes = append(notes, netfilter.Guess{Text: claim + ", whose kernel evaluates both: if they are of two hosts, give those of one", Claim: claim})
+			}
+		}
+	}
+	return notes
 }
 
 // listingOf joins what the dumps lack; nil: they are complete.

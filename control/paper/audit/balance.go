@@ -37,6 +37,7 @@ type endpoint struct {
 	line     int
 	addrPort netip.AddrPort // of the DNAT; zero: there is none
 	dnatLine int
+	dnat     *rule // valid iff addrPort is
 	// unread: there is a DNAT, but the print lost where to ("[unsupported revision]").
 	unread   bool
 	hairpin  netip.Addr // the source whose packets are masqueraded; zero: none
@@ -273,7 +274,7 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 			}
 		case iptables.DNAT:
 			if t.To.First.IsValid() && t.To.First == t.To.Last && t.To.FirstPort != 0 && t.To.FirstPort == t.To.LastPort && !e.addrPort.IsValid() {
-				e.addrPort, e.dnatLine = netip.AddrPortFrom(t.To.First, t.To.FirstPort), rule.Line
+				e.addrPort, e.dnatLine, e.dnat = netip.AddrPortFrom(t.To.First, t.To.FirstPort), rule.Line, rule
 				r.markExplained(s, rule)
 			}
 		case iptables.UnknownTarget:

@@ -223,6 +223,12 @@ func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
 	case !e.addrPort.IsValid():
 		r.problem(fmt.Sprintf("%s of %s has no DNAT to one address and port", chain, s.Title()), e.line)
 		return
+	case e.dnat.protocol != 0 && e.dnat.protocol != s.Protocol && !e.dnat.other:
+		r.problem(fmt.Sprintf("%s translates %s only, but %s has packets of %s: they pass untranslated", chain, e.dnat.protocol, s.Title(), s.Protocol), e.dnatLine)
+	case e.dnat.conditional():
+		r.problem(fmt.Sprintf("%s does not translate every packet of %s: kube-proxy's rule has no condition but the protocol", chain, s.Title()), e.dnatLine)
+	}
+	switch {
 	case !e.hairpin.IsValid():
 		r.problem(fmt.Sprintf("%s does not masquerade the packets of %s itself, which cannot reach itself through %s", chain, e.addrPort.Addr(), s.Title()), e.dnatLine)
 	case e.hairpin != e.addrPort.Addr():

@@ -127,6 +127,12 @@ func TestProblems(t *testing.T) {
 		{"no translation", []edit{{dnat + "\n", ""}}, []string{
 			"line 62: KUBE-SEP-S4QGHWZAQRZ7NT5K of default/my-nginx-service has no DNAT to one address and port",
 		}},
+		{"a translation of another protocol", []edit{{dnat, strings.ReplaceAll(dnat, " tcp ", " udp ")}}, []string{
+			"line 102: KUBE-SEP-S4QGHWZAQRZ7NT5K translates UDP only, but default/my-nginx-service has packets of TCP: they pass untranslated",
+		}},
+		{"a translation of one port", []edit{{dnat, strings.Replace(dnat, " -m tcp ", " -m tcp --dport 8080 ", 1)}}, []string{
+			"line 102: KUBE-SEP-S4QGHWZAQRZ7NT5K does not translate every packet of default/my-nginx-service: kube-proxy's rule has no condition but the protocol",
+		}},
 		{"no masquerade", []edit{{"-A KUBE-POSTROUTING -m comment --comment \"kubernetes service traffic requiring SNAT\" -j MASQUERADE --random-fully\n", ""}}, []string{
 			"line 56: KUBE-POSTROUTING has no MASQUERADE: flows that should be masqueraded get no replies",
 		}},

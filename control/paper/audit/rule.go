@@ -50,6 +50,14 @@ func (r *rule) plain() bool {
 	return r.statistic == nil && r.recent == nil && !r.fromNode && !r.toNode && !r.other
 }
 
+// conditional reports whether the rule has a condition besides the protocol. A rule that adds to a list of -m recent has none
+// by that.
+func (r *rule) conditional() bool {
+	sets := r.recent != nil && r.recent.Mode == iptables.RecentSet
+	return r.source.IsValid() || r.destination.IsValid() || r.in != nil || r.port != 0 || r.statistic != nil ||
+		r.recent != nil && !sets || r.fromNode || r.toNode || r.other
+}
+
 func newRule(of *iptables.Rule) *rule {
 	r := &rule{Rule: of}
 	for _, m := range of.Matches {
