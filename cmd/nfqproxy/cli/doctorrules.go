@@ -129,7 +129,7 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 		}
 		for i := range of {
 			of[i].Object = cmp.Or(filesOf(dumps), v.object())
-			if of[i].Code == diagnose.BrokenRoute {
+			if of[i].Code == diagnose.BrokenRoute || of[i].Code == diagnose.OnlyDefaultRoute {
 				of[i].Object = cmp.Or(v.object(), of[i].Object) // routes and sysctls
 			}
 			if of[i].Code == diagnose.RulesOutdated && slices.ContainsFunc(differ, func(c audit.ServiceChange) bool { return c.IPVS }) {
@@ -147,6 +147,10 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 				found = append(found, *full)
 			}
 		}
+		for _, l := range v.trackingLosses(hasCode(found, diagnose.TableNearlyFull)) {
+			l.Object = v.object()
+			found = append(found, l)
+		}
 	}
 	servers, err := v.examineServers()
 	if err != nil {
@@ -155,6 +159,19 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 	found = append(append(found, servers...), entries...)
 	diagnose.Sort(found)
 	return found, examined, nil
+}
+
+// trackingLosses are the findings about what connection tracking has dropped on the node of a bundle.
+func (v *nodeView) trackingLosses(full bool) []diagnose.Finding {
+	stats, ok := v.in.node.TrackingStats()
+	if !ok {
+		return nil
+	}
+	return diagnose.TrackingLosses(v.name, stats.EarlyDrop, stats.Drop, stats.InsertFailed, full)
+}
+
+func hasCode(found []diagnose.Finding, code diagnose.Code) bool {
+	return slices.ContainsFunc(found, func(f diagnose.Finding) bool { return f.Code == code })
 }
 
 // examineServers returns the findings about virtual servers.

@@ -55,6 +55,7 @@ func savedNode(t *testing.T) *netns.Namespace {
 	if err != nil {
 		t.Fatal(err)
 	}
+	run("", "ip", "route", "add", "10.244.0.0/24", "via", "172.20.0.4")
 	run("", "ip", "route", "add", "10.244.2.0/24", "via", "172.20.0.3")
 	run("", "ip", "route", "add", "default", "via", "172.20.0.1")
 	run("", "ip", "rule", "add", "fwmark", "0x200/0xf00", "lookup", "100")

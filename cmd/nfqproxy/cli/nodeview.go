@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
@@ -85,12 +86,43 @@ func (v *nodeView) host(family iptables.Family) (h *netfilter.Host, notes []stri
 
 // known is what is known of the node besides the rules of a family.
 func (v *nodeView) known(family iptables.Family, dumps []*iptables.Dump) (k survey.Known, notes []string, err error) {
-	k = survey.Known{Sets: v.sets, IPVS: v.servers}
+	k = survey.Known{Sets: v.sets, IPVS: v.servers, TraceFlags: v.traceFlags()}
 	if v.objects != nil {
 		k.Services = diagnose.TableOf(dumps, &v.objects.Objects, v.name)
 	}
 	k.Host, notes, err = v.host(family)
 	return k, notes, err
+}
+
+// traceFlags are the flags with which nfqproxy trace reads the same files.
+func (v *nodeView) traceFlags() string {
+	var flags []string
+	add := func(flag string, files ...string) {
+		for _, f := range files {
+			if f != "" {
+				flags = append(flags, flag, shellWord(f))
+			}
+		}
+	}
+	if v.in.node != nil {
+		add("--node", v.in.node.Path)
+	} else {
+		for _, f := range v.in.files {
+			add("--rules", f.path)
+		}
+	}
+	add("--sets", v.files.sets)
+	add("--ipvs", v.files.ipvs)
+	add("--host", v.files.host...)
+	return strings.Join(flags, " ")
+}
+
+// shellWord is a text as one word of a command.
+func shellWord(text string) string {
+	if strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/+:@,%=~") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // services are those that the rules and the virtual servers show, of both families.

@@ -21,6 +21,7 @@ import (
 // ruleFile is a file with rules.
 type ruleFile struct {
 	name    string // in messages
+	path    string // of the flag; empty: a file of a bundle
 	open    func() (io.ReadCloser, error)
 	family  iptables.Family  // FamilyUnknown: the text shows it, or the question
 	backend iptables.Backend // BackendUnknown: the text shows it
@@ -33,7 +34,7 @@ func ruleFiles(stdin io.Reader, paths []string) ([]ruleFile, error) {
 		if slices.Contains(paths[:i], path) {
 			return nil, fmt.Errorf("%s is given twice: give each file once", rulesName(path))
 		}
-		files[i] = ruleFile{name: rulesName(path), open: func() (io.ReadCloser, error) {
+		files[i] = ruleFile{name: rulesName(path), path: path, open: func() (io.ReadCloser, error) {
 			if path == "-" {
 				return io.NopCloser(stdin), nil
 			}

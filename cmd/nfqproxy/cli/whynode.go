@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
@@ -123,6 +124,13 @@ func (f *whyFlags) see(answer *diagnose.Answer, v *nodeView, cluster *diagnose.C
 				answer.Unless = cmp.Or(answer.Unless, "the connection table of "+v.name+", which is full, has no room for it")
 			}
 			answer.Settle()
+		}
+	}
+	if answer.Node == v.name {
+		for _, l := range v.trackingLosses(hasCode(answer.Notes, diagnose.TableNearlyFull)) {
+			if l.Code != diagnose.SameTuple || answer.Record != nil && answer.Record.Protocol == decision.UDP.String() {
+				answer.Notes = append(answer.Notes, l)
+			}
 		}
 	}
 	return nil

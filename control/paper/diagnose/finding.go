@@ -109,6 +109,10 @@ const (
 	SendsLate     Code = "NFQ078" // a node's device makes packets late
 	NodeNotReady  Code = "NFQ079" // a node is not ready
 
+	OnlyDefaultRoute Code = "NFQ094" // a node has no route of its own to an endpoint, though to others
+
+	SameTuple Code = "NFQ095" // packets were dropped because another one of the same addresses and ports made the entry
+
 	// Of connection entries.
 	StaleConnections    Code = "NFQ080" // connections of TCP or SCTP lead to what is no endpoint
 	EntryElsewhere      Code = "NFQ081" // connections lead to an endpoint of another Service
@@ -143,7 +147,7 @@ func Codes() []Code {
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
 		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows, HostRuleMayDrop, HostRuleUnclear, HostRuleQueues, NotTranslated, NotMasqueraded, TwoBackEnds,
 		SameBridge, ReplyBypasses, Depends, BehindBalancer, OtherProgram,
-		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady,
+		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, SameTuple,
 		StaleConnections, EntryElsewhere, EntryNotTranslated, EntryNotMasqueraded,
 		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers, RulesOutdated, ServerInNoSet,
 		ProxyOutdated, ProxyUnknown, ProxyTranslation, ProxyLags,
@@ -168,9 +172,9 @@ func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, SharedAddress, OutsideCIDR,
 		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
-		ReverseFilter, SendsLate, NodeNotReady, StaleConnections, AddressOnly, LeftOverServers, ProxyOutdated, ProxyUnknown, ProxyTranslation:
+		ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, StaleConnections, AddressOnly, LeftOverServers, ProxyOutdated, ProxyUnknown, ProxyTranslation:
 		return Warning
-	case NodesWithout, AffinityToOne, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
+	case NodesWithout, AffinityToOne, SameTuple, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
 		OldConnections, RulesIncomplete, HostRuleUnclear, SameBridge, Depends, BehindBalancer, OtherProgram:
 		return Note
 	}

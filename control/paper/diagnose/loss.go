@@ -11,8 +11,8 @@ import (
 )
 
 // lossFinding is the finding about connections that fail for one reason. The names of files are those of its rules, if
-// there are several.
-func lossFinding(l *survey.Loss, several bool) Finding {
+// there are several. flags are those of [survey.Known.TraceFlags].
+func lossFinding(l *survey.Loss, several bool, flags string) Finding {
 	effect := lossEffect(l)
 	if l.Tunnel != nil {
 		return tunnelFinding(l, several)
@@ -37,7 +37,7 @@ func lossFinding(l *survey.Loss, several bool) Finding {
 		f.Code = HostRuleUnclear
 		f.Text += "; " + unclear
 	}
-	f.Do += "; " + traceText(l)
+	f.Do += "; " + traceText(l, flags)
 	return f
 }
 
@@ -245,8 +245,11 @@ func doubtsText(l *survey.Loss) string {
 }
 
 // traceText is the command that follows the example.
-func traceText(l *survey.Loss) string {
+func traceText(l *survey.Loss, flags string) string {
 	x := &l.Example
+	if flags != "" {
+		flags += " "
+	}
 	source := "--local"
 	if x.Source != "" {
 		source = "--source " + x.Source
@@ -255,5 +258,5 @@ func traceText(l *survey.Loss) string {
 	if x.Route != "" {
 		route = " --route " + x.Route
 	}
-	return fmt.Sprintf("nfqproxy trace --protocol %s %s --destination %s%s shows the whole way", strings.ToLower(x.Protocol), source, x.To, route)
+	return fmt.Sprintf("nfqproxy trace %s--protocol %s %s --destination %s%s shows the whole way", flags, strings.ToLower(x.Protocol), source, x.To, route)
 }

@@ -44,8 +44,8 @@ type OfOneNode struct {
 	Findings []Finding
 }
 
-// place is what differs between the same findings of two nodes: the file, and the lines in it.
-var place = regexp.MustCompile(`(?:[^\s:]+\.rules: )|\blines? \d+(?:(?:, | and )\d+)*|, and \d+ more`)
+// place is what differs between the same findings of two nodes: the file, the lines in it, and the bundle.
+var place = regexp.MustCompile(`--node (?:'[^']*'|\S+)|(?:[^\s:]+\.rules: )|\blines? \d+(?:(?:, | and )\d+)*|, and \d+ more`)
 
 // MergeNodes returns the findings of several nodes once per cause, the worst first, each with the nodes that have it. The
 // text of each is that of the first node.

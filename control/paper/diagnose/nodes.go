@@ -166,13 +166,43 @@ func FullTable(node string, entries, limit int) *Finding {
 	}
 	f := &Finding{
 		Code: TableNearlyFull, Text: fmt.Sprintf("the connection table of %s has %d entries of %d: new connections fail when it is full", node, entries, limit),
-		Do: "raise net.netfilter.nf_conntrack_max (kube-proxy: --conntrack-max-per-core), or have the clients open fewer connections; conntrack -L shows whose they are",
+		Do: moreConnections,
 	}
 	if entries >= limit {
 		f.Text = fmt.Sprintf("the connection table of %s is full (%d entries of %d): packets of new connections are dropped, unless the kernel removes others", node, entries, limit)
 	}
 	return f
 }
+
+// TrackingLosses are the findings about packets and entries that connection tracking has dropped since the start of a node. drops
+// includes insertFailed. full: there is a finding about the size of the table already.
+func TrackingLosses(node string, earlyDrop, drops, insertFailed uint64, full bool) (found []Finding) {
+	others := max(drops, insertFailed) - insertFailed
+	switch {
+	case full:
+	case earlyDrop > 0:
+		text := fmt.Sprintf("the connection table of %s was full at some time since the node's start: the kernel removed %s to make room (early_drop)", node, quantity.Count(earlyDrop, "entry"))
+		if others > 0 {
+			text += fmt.Sprintf(", and dropped %s (drop)", quantity.Count(others, "packet"))
+		}
+		found = append(found, Finding{Code: TableNearlyFull, Text: text, Do: moreConnections})
+	case others > 0:
+		found = append(found, Finding{
+			Code: TableNearlyFull, Text: fmt.Sprintf("connection tracking of %s has dropped %s since the node's start (drop): its table was full, or a helper refused them", node, quantity.Count(others, "packet")),
+			Do: "look for \"nf_conntrack: table full\" in the kernel's log; if it is there, " + moreConnections,
+		})
+	}
+	if insertFailed > 0 {
+		found = append(found, Finding{
+			Code: SameTuple, Text: fmt.Sprintf("connection tracking of %s has dropped %s since the node's start, because another packet of the same addresses and ports made its entry first (insert_failed): mostly DNS requests for A and AAAA from one socket, which time out after 5 s", node, quantity.Count(insertFailed, "packet")),
+			Do: "compare conntrack -S some time later; if insert_failed increases, run NodeLocal DNSCache, or have the Pods' resolver use options single-request-reopen or use-vc",
+		})
+	}
+	return found
+}
+
+// moreConnections is what to do about a full connection table.
+const moreConnections = "raise net.netfilter.nf_conntrack_max (kube-proxy: --conntrack-max-per-core), or have the clients open fewer connections; conntrack -L shows whose they are"
 
 // readyOn is the number of endpoints on a node that EndpointSlices have as ready, each address once.
 func (c *Cluster) readyOn(node string) int {

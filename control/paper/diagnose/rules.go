@@ -74,8 +74,9 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 		if damaged && l.Rule == nil && l.Chain == "" && l.Effect != survey.NoWay {
 			continue // kube-proxy's own rules are the reason, and named
 		}
-		found = append(found, lossFinding(l, len(dumps) > 1))
+		found = append(found, lossFinding(l, len(dumps) > 1, known.TraceFlags))
 	}
+	found = append(found, strayFindings(s)...)
 	Sort(found)
 	e := examined(dumps, s)
 	unclear := make(map[string]bool)
@@ -110,6 +111,42 @@ func gaps(dumps []*iptables.Dump, s *survey.Survey) (found []Finding) {
 				Do: "use the output of iptables-save as root, not a listing of some chains or one table",
 			})
 		}
+	}
+	return found
+}
+
+// strayFindings are about endpoints to which the node has no route of its own, one for each default gateway.
+func strayFindings(s *survey.Survey) (found []Finding) {
+	var gateways []netip.Addr
+	for _, stray := range s.Strays {
+		if !slices.Contains(gateways, stray.Gateway) {
+			gateways = append(gateways, stray.Gateway)
+		}
+	}
+	for _, gateway := range gateways {
+		var to, titles []string
+		var first *survey.Stray
+		for i := range s.Strays {
+			stray := &s.Strays[i]
+			if stray.Gateway != gateway {
+				continue
+			}
+			to = append(to, stray.To.String())
+			for _, t := range stray.Titles {
+				if !slices.Contains(titles, t) {
+					titles = append(titles, t)
+				}
+			}
+			if first == nil {
+				first = stray
+			}
+		}
+		found = append(found, Finding{
+			Code: OnlyDefaultRoute,
+			Text: fmt.Sprintf("the node has no route of its own to %s (%s), as it has to %s (via %s): packets go to the default gateway, %s, and arrive only if that knows the way",
+				nearest.Few(to), nearest.Few(titles), first.Other, first.OtherVia, gateway),
+			Do: fmt.Sprintf("check the network plugin on this node, which sets the routes to Pods, and whether the endpoints still exist; on the node: ip route get %s", first.To),
+		})
 	}
 	return found
 }

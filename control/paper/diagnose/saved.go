@@ -133,7 +133,7 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	}
 	var reached []netip.AddrPort
 	var failing map[Finding][]netip.AddrPort
-	var notes []Finding
+	var notes, strays []Finding
 	blocked := servers
 	if len(n.Dumps) > 0 {
 		from := addrPort(a.Record.Source).Addr()
@@ -146,7 +146,7 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		}
 		reached, failing = s.Reached, ends
 		blocked = append(blocked, found...)
-		notes = unknownEnd(s)
+		notes, strays = unknownEnd(s), strayFindings(s)
 	}
 	a.NodeIs += "; " + what + " were followed"
 	if n.Alone {
@@ -167,6 +167,10 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		default:
 			a.Notes = append(a.Notes, f)
 		}
+	}
+	for i := range strays {
+		a.Notes = append(a.Notes, strays[i])
+		a.Unless = cmp.Or(a.Unless, "the default gateway, to which "+n.Node+" sends packets for some endpoints, does not know the way")
 	}
 	switch {
 	case len(notes) == 0 || a.Cause != nil:
@@ -226,7 +230,7 @@ func (n *Saved) follow(protocol decision.Protocol, from netip.Addr, to netip.Add
 	ends = make(map[Finding][]netip.AddrPort)
 	for _, l := range s.Losses {
 		if l.Certainty != survey.NotKnown {
-			f := lossFinding(l, len(n.Dumps) > 1)
+			f := lossFinding(l, len(n.Dumps) > 1, n.Known.TraceFlags)
 			f.Object = fileOf(l, n.Dumps)
 			if found = append(found, f); l.Certainty == survey.Certain {
 				ends[f] = l.Endpoints

@@ -39,6 +39,8 @@ type Survey struct {
 	Guesses []netfilter.Guess
 	// IPVS: virtual servers translate, as documented.
 	IPVS bool
+	// Strays are endpoints whose packets go to the default gateway, as the node has no route of its own to them.
+	Strays []Stray
 	// Reached are the endpoints that the connection of [Known.Only] reaches, and whose replies come back.
 	Reached []netip.AddrPort
 }
@@ -62,6 +64,8 @@ type Known struct {
 	Services *decision.Table
 	// Only is the one connection to follow, instead of those to all services; nil: all.
 	Only *Connection
+	// TraceFlags are the flags with which nfqproxy trace reads the same files; empty: not known. Run does not use them.
+	TraceFlags string
 }
 
 // Run surveys the rules of a host: one dump, or those of both back ends. The error names a rule that
@@ -112,6 +116,7 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 		return nil, err
 	}
 	s.followTunnels()
+	s.strays()
 	if forwarded != nil { // no connection to a service
 		s.survey.Connections, s.survey.Judged = 0, 0
 		for _, l := range s.order {

@@ -2,6 +2,8 @@ package trace
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -12,6 +14,14 @@ func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilte
 		if here, there := outcomes(m, q, start, q.Packet), outcomes(other, q, start, q.Packet); here != there {
 			t.Assuming = append(t.Assuming, "rules of one priority at a hook come in the order of the files")
 			t.Conditions = append(t.Conditions, "rules of several files are at the same hooks, and the kernel runs those of one priority in the order in which their tables were made, which files do not show: in the other order, the packet ends otherwise (give the files in the other order; if they are of two hosts, those of one)")
+		}
+	}
+	var known []netip.Addr
+	for _, w := range ways {
+		to := w.Packet.Destination.Addr()
+		if route, other, is := m.OnlyDefault(to); is && w.Verdict == netfilter.Sent && !slices.Contains(known, to) {
+			known = append(known, to)
+			t.Conditions = append(t.Conditions, fmt.Sprintf("the host has no route of its own to %s, as it has to %s (via %s): whether the packet arrives is up to the default gateway, %s", to, other.Destination, other.Via, route.Via))
 		}
 	}
 	for _, w := range ways {

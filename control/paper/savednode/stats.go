@@ -1,0 +1,39 @@
+package savednode
+
+import (
+	"strconv"
+	"strings"
+)
+
+// TrackingStats are counters of connection tracking since the node's start, of all CPUs together.
+type TrackingStats struct {
+	// EarlyDrop counts entries that the kernel removed because the connection table was full.
+	EarlyDrop uint64
+	// Drop counts packets that connection tracking dropped, those of InsertFailed among them. The others found the table full, or
+	// a helper refused them.
+	Drop uint64
+	// InsertFailed counts packets that were dropped because another packet had made an entry of the same addresses and ports.
+	InsertFailed uint64
+}
+
+// TrackingStats are the counters that conntrack -S printed; false: the bundle has none.
+func (n *Node) TrackingStats() (sum TrackingStats, ok bool) {
+	for line := range strings.Lines(string(n.bundle.File("conntrack-stats.txt"))) {
+		for _, word := range strings.Fields(line) {
+			name, text, _ := strings.Cut(word, "=")
+			value, err := strconv.ParseUint(text, 0, 64)
+			if err != nil {
+				continue
+			}
+			switch name {
+			case "early_drop":
+				sum.EarlyDrop, ok = sum.EarlyDrop+value, true
+			case "drop":
+				sum.Drop, ok = sum.Drop+value, true
+			case "insert_failed":
+				sum.InsertFailed, ok = sum.InsertFailed+value, true
+			}
+		}
+	}
+	return sum, ok
+}

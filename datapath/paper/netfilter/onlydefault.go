@@ -1,0 +1,30 @@
+package netfilter
+
+import "net/netip"
+
+// OnlyDefault reports whether nothing but the default route leads to an address, although other networks beside it have routes
+// of their own: a network plugin sets a route to the pods of each node, and one of them may be missing. route is the default route, and
+// other one of the others. It is false if not all routes are known.
+func (m *Machine) OnlyDefault(to netip.Addr) (route, other Route, is bool) {
+	n := m.network
+	route = n.route(to)
+	if !n.Complete() || n.OtherRules || route.Type != Unicast || route.Destination.Bits() != 0 || !route.Via.IsValid() {
+		return route, other, false
+	}
+	// A cluster has one network for all pods, and gives each node a part of it.
+	whole, least, most := 16, 20, 30
+	if to.Is6() {
+		whole, least, most = 48, 56, 126
+	}
+	cluster, err := to.Prefix(whole)
+	if err != nil {
+		return route, other, false
+	}
+	for _, r := range n.routes {
+		bits := r.Destination.Bits()
+		if r.Type == Unicast && bits >= least && bits <= most && cluster.Contains(r.Destination.Addr()) && r.Via.IsValid() && r.Via != route.Via {
+			return route, r, true
+		}
+	}
+	return route, other, false
+}

@@ -1,0 +1,56 @@
+package netfilter_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+func TestOnlyDefault(t *testing.T) {
+	dump, err := iptables.Parse(strings.NewReader("*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"), iptables.Options{Family: iptables.IPv4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		addresses = `[{"ifname":"eth0","flags":["UP"],"addr_info":[{"family":"inet","local":"172.20.0.2","prefixlen":16}]}]`
+		base      = `{"dst":"default","gateway":"172.20.0.1","dev":"eth0"},{"dst":"172.20.0.0/16","dev":"eth0"},{"dst":"10.244.1.0/24","dev":"cni0"}`
+		neighbour = `,{"dst":"10.244.0.0/24","gateway":"172.20.0.4","dev":"eth0"}`
+	)
+	for _, c := range []struct {
+		name, routes string
+		to           string
+		addresses    string
+		want         bool
+	}{
+		{"a neighbour has a route", base + neighbour, "10.244.2.2", addresses, true},
+		{"no neighbour has one: the gateway knows all Pods", base, "10.244.2.2", addresses, false},
+		{"it has a route itself", base + neighbour + `,{"dst":"10.244.2.0/24","gateway":"172.20.0.3","dev":"eth0"}`, "10.244.2.2", addresses, false},
+		{"the neighbour's route is by the default gateway, too", base + `,{"dst":"10.244.0.0/24","gateway":"172.20.0.1","dev":"eth0"}`, "10.244.2.2", addresses, false},
+		{"one address has a route", base + `,{"dst":"10.244.0.7","gateway":"172.20.0.4","dev":"eth0"}`, "10.244.2.2", addresses, false},
+		{"another network", base + neighbour, "192.0.2.7", addresses, false},
+		{"on the link", base + neighbour, "172.20.0.9", addresses, false},
+		{"the addresses are not known", base + neighbour, "10.244.2.2", "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := new(netfilter.Host)
+			for _, text := range []string{c.addresses, "[" + c.routes + "]"} {
+				if text == "" {
+					continue
+				}
+				if err := h.Read(strings.NewReader(text)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := netfilter.New([]*iptables.Dump{dump}, nil, h, netfilter.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, is := m.OnlyDefault(netip.MustParseAddr(c.to)); is != c.want {
+				t.Errorf("%v, want %v", is, c.want)
+			}
+		})
+	}
+}
