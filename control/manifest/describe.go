@@ -21,7 +21,7 @@ var (
 
 var (
 	tableHead = regexp.MustCompile(`^(NAMESPACE +)?NAME +[A-Z]`)
-	prompt    = regexp.MustCompile(`^[^\n:]*[$#%>] *(kubectl|oc|k|microk8s|k3s|minikube)\b[^\n]*\n`)
+	prompt    = regexp.MustCompile(`^(?:[^\n:]*|[\w.-]+@[^\s:]+:\S*?|PS [A-Z]:\\[^\n:]*)[$#%>] *(kubectl|oc|k|microk8s|k3s|minikube)\b[^\n]*\n`)
 	// lead is what may be above the output besides prompts: blank lines, warnings of kubectl, and fences of Markdown.
 	lead      = regexp.MustCompile("^([ \t]*|Warning: [^\n]*|```[a-z]*)\n")
 	blockHead = regexp.MustCompile(`(?m)^Name: `)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,9 +19,14 @@ type tableRow map[string]string
 // between separates the cells of a row. One space may be in a cell: "2 (3m ago)".
 var between = regexp.MustCompile(` {2,}|\t+`)
 
+// namespaceFlag finds the namespace in a command of kubectl.
+var namespaceFlag = regexp.MustCompile(` (?:-n|--namespace)[ =]?([a-z0-9][-a-z0-9]*)`)
+
 // tables are the rows of a text, by kind.
 type tables struct {
 	rows map[string][]tableRow
+	// guessed: neither a column nor the command shows the namespace of a table.
+	guessed bool
 }
 
 // tableKind is the kind of the objects of a table, by its columns; empty: another one.
@@ -48,13 +54,19 @@ func tableKind(columns []string) string {
 func readTables(text string) tables {
 	t := tables{rows: make(map[string][]tableRow)}
 	var columns []string
+	namespace := "" // of the command
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \t\r\n")
 		cells := between.Split(strings.TrimLeft(line, " "), -1)
 		switch {
 		case tableHead.MatchString(line):
 			columns = cells
-		case line == "" || prompt.MatchString(line+"\n"):
+		case prompt.MatchString(line + "\n"):
+			columns, namespace = nil, ""
+			if m := namespaceFlag.FindStringSubmatch(line); m != nil {
+				namespace = m[1]
+			}
+		case line == "":
 			columns = nil
 		case columns != nil && len(cells) >= 2:
 			row := make(tableRow)
@@ -65,6 +77,9 @@ func readTables(text string) tables {
 				row["NAME"] = name
 			}
 			if kind := tableKind(columns); kind != "" {
+				if kind != "Node" && row["NAMESPACE"] == "" {
+					row["NAMESPACE"], t.guessed = namespace, t.guessed || namespace == ""
+				}
 				t.rows[kind] = append(t.rows[kind], row)
 			}
 		}
@@ -119,6 +134,9 @@ func (t *tables) documents() ([]document, error) {
 		one := made(service)
 		if !noted {
 			one.note, noted = assumedOfTables, true
+			if t.guessed && !t.ofDefault() {
+				one.note += ". The tables show no namespace: default is assumed"
+			}
 		}
 		docs = append(docs, one)
 		for i := range ports {
@@ -126,6 +144,13 @@ func (t *tables) documents() ([]document, error) {
 		}
 	}
 	return docs, nil
+}
+
+// ofDefault reports whether the Services are of namespace default for sure, as that of the API servers is among them.
+func (t *tables) ofDefault() bool {
+	return slices.ContainsFunc(t.rows["Service"], func(r tableRow) bool {
+		return r["NAME"] == "kubernetes" && r.namespace() == "default" && r["PORT(S)"] == "443/TCP"
+	})
 }
 
 // service makes a Service of a row, and its ports. The table has no names of ports, and no target ports.

@@ -59,6 +59,32 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// TestTablesNamespace: the namespace is that of the column or of the command; else it is said to be a guess.
+func TestTablesNamespace(t *testing.T) {
+	const guess = "default is assumed"
+	tables := strings.NewReplacer("service/kubernetes  ClusterIP  10.96.0.1  <none>  443/TCP  25d  <none>\n", "", "endpoints/kubernetes  172.20.0.2:6443  25d\n", "").Replace(servicesTable + "\n" + endpointsTable)
+	for _, c := range []struct {
+		name, text, namespace string
+		guessed               bool
+	}{
+		{"no command", tables, "default", true},
+		{"a command", "$ kubectl get svc,ep -n shop -o wide\n" + tables, "shop", false},
+		{"a long flag", "root@a:~# kubectl --namespace=shop get svc,ep\n" + tables, "shop", false},
+		{"a command without a namespace", "$ kubectl get svc,ep\n" + tables, "default", true},
+		{"a column", strings.NewReplacer("NAME ", "NAMESPACE  NAME ", "service/", "shop  service/", "endpoints/", "shop  endpoints/").Replace(tables), "shop", false},
+		{"the Service of the API servers", servicesTable + "\n" + endpointsTable, "default", false},
+	} {
+		o, err := loadBytes("f.txt", []byte(c.text))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if s := o.Services[len(o.Services)-1]; s.Namespace != c.namespace || strings.Contains(strings.Join(o.Notes, ""), guess) != c.guessed || o.EndpointSlices[0].Namespace != c.namespace {
+			t.Errorf("%s: namespace %s, notes %q", c.name, s.Namespace, o.Notes)
+		}
+	}
+}
+
 // TestTablesRefuse: what a table leaves out is not made up.
 func TestTablesRefuse(t *testing.T) {
 	slices := "NAME  ADDRESSTYPE  PORTS  ENDPOINTS  AGE\nkubernetes  IPv4  6443  172.20.0.2  25d\n"
