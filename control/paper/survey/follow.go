@@ -3,6 +3,7 @@ package survey
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -131,11 +132,11 @@ func (s *surveyor) record(e *end) {
 	}
 }
 
-// certaintyOf is how sure it is that packets meet an end. A way without doubts is taken, and so is one
-// with doubts if all others to the same endpoint fail, too. Whether kube-proxy's own rules translate is what the doubts of an
-// untranslated packet are about.
+// certaintyOf is how sure it is that packets meet an end. A way without doubts is taken. If all ways fail, or all to the same
+// endpoint, the reason is the one without rules that may match; if others fail for other reasons, it is not known which of
+// them packets meet. Whether kube-proxy's own rules translate is what the doubts of an untranslated packet are about.
 func certaintyOf(ends []end, e *end, good bool) Certainty {
-	if len(e.doubts) == 0 || !good && allLost(ends) && !e.perhaps && !(e.outcome == untranslated && e.rule == nil) {
+	if len(e.doubts) == 0 || !good && allLost(ends) && !e.perhaps && !(e.outcome == untranslated && e.rule == nil) && isReason(ends, e, netip.AddrPort{}) {
 		return Certain
 	}
 	if e.endpoint.IsValid() && !e.perhaps {
@@ -145,7 +146,7 @@ func certaintyOf(ends []end, e *end, good bool) Certainty {
 				others = false
 			}
 		}
-		if others {
+		if others && isReason(ends, e, e.endpoint) {
 			return Certain
 		}
 	}
@@ -155,6 +156,28 @@ func certaintyOf(ends []end, e *end, good bool) Certainty {
 		}
 	}
 	return Possible
+}
+
+// isReason reports whether packets meet the reason of an end for sure, if all ways, or all to the same endpoint, are lost:
+// either there is no other reason, or it remains where no rule in doubt matches.
+func isReason(ends []end, e *end, to netip.AddrPort) bool {
+	same, found := true, false
+	for i := range ends {
+		other := &ends[i]
+		if to.IsValid() && other.endpoint != to {
+			continue
+		}
+		isSame := other.rule == e.rule && other.table == e.table && other.chain == e.chain && other.noWay == e.noWay && other.outcome == e.outcome
+		same = same && isSame
+		if slices.ContainsFunc(other.doubts, func(d netfilter.Doubt) bool { return d.Matched }) {
+			continue
+		}
+		if isSame {
+			return true
+		}
+		found = true
+	}
+	return same || !found
 }
 
 // isLost reports whether the connection fails for sure on this way.

@@ -53,6 +53,8 @@ func (g *guesser) addresses() {
 		a, ok := h.wanted()
 		if from := h.source; h.in == loopbackName && from.IsValid() && from.IsSingleIP() {
 			a, ok = from.Addr(), true
+		} else if from, untracked := h.untracked(); untracked {
+			a, ok = from, true
 		} else if h.hooks != only(Input) {
 			continue
 		}
@@ -68,6 +70,22 @@ func (g *guesser) addresses() {
 		stand = netip.MustParseAddr("2001:db8::1")
 	}
 	add(stand, "%s stands for the host's own address, which the rules do not show", stand)
+}
+
+// untracked is the address of this host whose packets the rule keeps from connection tracking as they leave: those of a program
+// here, such as NodeLocal DNSCache.
+func (h *hint) untracked() (netip.Addr, bool) {
+	from := h.source
+	if h.hooks != only(Output) || !from.IsValid() || !from.IsSingleIP() {
+		return netip.Addr{}, false
+	}
+	switch t := h.Target.(type) {
+	case iptables.Notrack:
+		return from.Addr(), true
+	case iptables.CT:
+		return from.Addr(), t.NoTrack
+	}
+	return netip.Addr{}, false
 }
 
 const nodePortsChain = "KUBE-NODEPORTS"

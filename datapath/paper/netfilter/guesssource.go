@@ -112,6 +112,9 @@ func (g *guesser) own(a netip.Addr) bool {
 				return true
 			}
 		}
+		if from, is := h.untracked(); is && from == a {
+			return true
+		}
 		to, ok := h.wanted()
 		return h.hides(g.uplink) == a || ok && to == a && (h.table == "nat" && h.hooks.has(Prerouting) && h.targets("DNAT") || h.hooks == only(Input))
 	})
