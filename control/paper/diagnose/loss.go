@@ -115,10 +115,14 @@ func tunnelFinding(l *survey.Loss, several bool) Finding {
 	if l.Chain != "" {
 		chain = l.Chain
 	}
+	code, effect := HostRuleDrops, "pods of this node and of other nodes do not reach each other"
+	if l.Certainty != survey.Certain {
+		code, effect = HostRuleMayDrop, "pods of another node reach those of this node only while connection tracking knows packets that this node has sent there"
+	}
 	return Finding{
-		Code: HostRuleDrops,
-		Text: fmt.Sprintf("%s %s the packets of the tunnel %s (%s), such as %s -> %s: pods of this node and of other nodes do not reach each other",
-			reasonText(l, several), does, l.Tunnel.Device, l.Tunnel, l.Example.Source, l.Example.To.Addr()),
+		Code: code,
+		Text: fmt.Sprintf("%s %s the packets of the tunnel %s (%s), such as %s -> %s: %s",
+			reasonText(l, several), does, l.Tunnel.Device, l.Tunnel, l.Example.Source, l.Example.To.Addr(), effect),
 		Do: fmt.Sprintf("accept %s from the addresses of the other nodes before it, in chain %s", l.Tunnel, chain),
 	}
 }

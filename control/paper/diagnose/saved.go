@@ -270,6 +270,9 @@ func unknownEnd(s *survey.Survey) (notes []Finding) {
 		if rest, ok := strings.CutPrefix(skipped, "the end of 1 connection: "); ok {
 			why = append(why, rest)
 		}
+		if strings.HasPrefix(skipped, "whether the packets of the tunnel ") {
+			why = append(why, skipped)
+		}
 	}
 	for _, l := range s.Losses {
 		if l.Certainty == survey.NotKnown {

@@ -26,9 +26,14 @@ func (t *Tunnel) String() string {
 }
 
 const (
-	protoIPIP = 4
-	protoUDP  = 17
+	protoIPIP     = 4
+	protoUDP      = 17
+	wireguardPort = 51820 // of both ends
 )
+
+// twoWay reports whether the packets of both directions are one connection for connection tracking, so that what this node sends lets
+// in what others send. Those of VXLAN have different source ports.
+func (t *Tunnel) twoWay() bool { return t.Protocol == protoIPIP || t.Port == wireguardPort }
 
 // tunnelOf is the tunnel of a network plugin's device, as the plugin configures it by default; nil: it is not known to be one.
 func tunnelOf(device string) *Tunnel {
@@ -38,7 +43,7 @@ func tunnelOf(device string) *Tunnel {
 	case device == "vxlan.calico":
 		return &Tunnel{device, protoUDP, 4789}
 	case device == "flannel-wg", device == "wireguard.cali":
-		return &Tunnel{device, protoUDP, 51820}
+		return &Tunnel{device, protoUDP, wireguardPort}
 	case device == "tunl0":
 		return &Tunnel{Device: device, Protocol: protoIPIP}
 	}
@@ -66,35 +71,45 @@ func (s *surveyor) tunnels() (list []*Tunnel) {
 func (s *surveyor) isIPv6() bool { return !outsider(s.family()).Is4() }
 
 // followTunnels follows the outer packets of other nodes to this one. A rule that drops them cuts its pods off from those of
-// other nodes, although the rules accept what the tunnel carries.
+// other nodes, although the rules accept what the tunnel carries. Of one connection, only the tunnels to its endpoints count, whose
+// replies come that way.
 func (s *surveyor) followTunnels() {
-	if s.known.Only != nil || len(s.targets) == 0 {
+	if len(s.targets) == 0 {
 		return
 	}
 	for _, t := range s.tunnels() {
+		if s.known.Only != nil && len(s.beyond(t)) == 0 {
+			continue
+		}
 		if !s.address.IsValid() {
 			s.skip("whether the packets of the tunnel %s (%s) are accepted: the rules do not show an address of this node", t.Device, t)
 			continue
 		}
-		var lost *netfilter.Way
-		certain := true
 		nodes := s.otherNodes()
-		for _, in := range s.outerDevices() {
-			for _, from := range nodes {
-				w, all := s.arrives(t, from, in)
-				if certain = certain && all; lost == nil {
-					lost = w
-				}
-			}
-		}
+		lost, certain := s.arrivals(t, nodes, s.known.Only != nil && t.twoWay())
 		switch {
 		case lost == nil:
 		case certain:
 			s.loseTunnel(t, nodes[0], lost)
+			if t.twoWay() && s.known.Only == nil {
+				if again, _ := s.arrivals(t, nodes, true); again == nil {
+					s.order[len(s.order)-1].Certainty = Possible
+				}
+			}
 		default:
 			s.skip("whether the packets of the tunnel %s (%s) are accepted: this depends on what the rules do not show, such as the addresses of the other nodes; see %s", t.Device, t, whereText(lost))
 		}
 	}
+}
+
+// beyond are the endpoints that the only connection reaches by a tunnel.
+func (s *surveyor) beyond(t *Tunnel) (ends []netip.AddrPort) {
+	for _, to := range s.survey.Reached {
+		if s.machine.DeviceTo(to.Addr()) == t.Device {
+			ends = append(ends, to)
+		}
+	}
+	return ends
 }
 
 // whereText is the rule or policy that drops a packet.
@@ -105,14 +120,41 @@ func whereText(w *netfilter.Way) string {
 	return fmt.Sprintf("line %d", w.By.Line)
 }
 
+// arrivals follows a tunnel's packets from other nodes. lost is the first way on which a rule or policy drops one, nil if none
+// does; certain: they drop all, whatever is not known. With answers, this node has sent packets to these nodes before.
+func (s *surveyor) arrivals(t *Tunnel, nodes []netip.Addr, answers bool) (lost *netfilter.Way, certain bool) {
+	certain = true
+	for _, in := range s.outerDevices() {
+		for _, from := range nodes {
+			w, all := s.arrives(t, from, in, answers)
+			if certain = certain && all; lost == nil {
+				lost = w
+			}
+		}
+	}
+	return lost, certain
+}
+
 // arrives follows a tunnel's packet from another node. lost is the first way on which a rule or policy drops it, nil if none
 // does; all: they do on each way, whatever is not known.
-func (s *surveyor) arrives(t *Tunnel, from netip.Addr, in string) (lost *netfilter.Way, all bool) {
-	p := iptables.FirstPacket(t.Protocol, netip.AddrPortFrom(from, sourcePort), netip.AddrPortFrom(s.address, t.Port), false)
+func (s *surveyor) arrives(t *Tunnel, from netip.Addr, in string, answers bool) (lost *netfilter.Way, all bool) {
+	port := uint16(sourcePort)
+	if t.twoWay() {
+		port = t.Port
+	}
+	there, here := netip.AddrPortFrom(from, port), netip.AddrPortFrom(s.address, t.Port)
+	p := iptables.FirstPacket(t.Protocol, there, here, false)
 	p.InInterface = in
 	all = true
 	work := netfilter.Work{Steps: 1, Visits: maxVisits}
-	rest := s.machine.Each(nil, p, func() *netfilter.State { return new(netfilter.State) }, maxWays, &work, func(w netfilter.Way) {
+	begin := func() *netfilter.State {
+		state := new(netfilter.State)
+		if answers {
+			s.machine.SendFrom(nil, iptables.FirstPacket(t.Protocol, here, there, true), state, always(0), &work)
+		}
+		return state
+	}
+	rest := s.machine.Each(nil, p, begin, maxWays, &work, func(w netfilter.Way) {
 		if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
 			all = false
 		} else if lost == nil {
@@ -193,6 +235,10 @@ func (s *surveyor) loseTunnel(t *Tunnel, from netip.Addr, w *netfilter.Way) {
 	}
 	if w.By == nil {
 		l.File, l.Line = s.policyPlace(w.Table, w.Chain)
+	}
+	if s.known.Only != nil {
+		l.Endpoints = s.beyond(t)
+		s.survey.Reached = slices.DeleteFunc(s.survey.Reached, func(to netip.AddrPort) bool { return slices.Contains(l.Endpoints, to) })
 	}
 	s.order = append(s.order, l)
 }
