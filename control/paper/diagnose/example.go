@@ -36,6 +36,9 @@ func (e *examination) example(w *inquiry, s *decision.ServicePort, code Code) *E
 	to := netip.AddrPortFrom(s.ClusterIP, s.Port)
 	p := i.packet(node, source, to)
 	d := i.decideOn(node, p)
+	if code == PolicyForbids && from.pod == nil && d.Verdict == decision.DNAT && d.ServicePort.Endpoints[d.Index].Local {
+		return nil // policies let pass what a node sends to its own Pods
+	}
 	r := record(e.table(node), p, d)
 	text := fmt.Sprintf("a connection from %s to %s ", from.text, to)
 	switch {
