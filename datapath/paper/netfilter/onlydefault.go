@@ -1,6 +1,9 @@
 package netfilter
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // OnlyDefault reports whether nothing but the default route leads to an address, although other networks beside it have routes
 // of their own: a network plugin sets a route to the pods of each node, and one of them may be missing. route is the default route, and
@@ -20,11 +23,19 @@ func (m *Machine) OnlyDefault(to netip.Addr) (route, other Route, is bool) {
 	if err != nil {
 		return route, other, false
 	}
+	ofPods := false // the cluster's network is that of pods: some are on this host, or behind a tunnel
 	for _, r := range n.routes {
+		if !cluster.Contains(r.Destination.Addr()) {
+			continue
+		}
+		ofPods = ofPods || r.Type == Blackhole || r.Type == Unicast && (isPodDevice(r.Interface) || slices.Contains(overlayDevices, r.Interface))
 		bits := r.Destination.Bits()
-		if r.Type == Unicast && bits >= least && bits <= most && cluster.Contains(r.Destination.Addr()) && r.Via.IsValid() && r.Via != route.Via {
-			return route, r, true
+		if !is && r.Type == Unicast && bits >= least && bits <= most && r.Via.IsValid() && r.Via != route.Via && r.Interface != "cilium_host" {
+			other, is = r, true
 		}
 	}
-	return route, other, false
+	return route, other, is && ofPods
 }
+
+// overlayDevices are those by which network plugins send packets to pods.
+var overlayDevices = []string{"cilium_host", "cilium_vxlan", flannelDevice, "flannel-wg", "vxlan.calico", "wireguard.cali", "tunl0"}
