@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -42,6 +43,19 @@ func (n *Namespace) ClearDelay(device string) error {
 	return nil
 }
 
+// HasDelay reports whether SetDelay is in effect.
+func (n *Namespace) HasDelay(device string) (bool, error) {
+	l, err := n.link(device)
+	if err != nil {
+		return false, err
+	}
+	qdiscs, err := n.links.QdiscList(l)
+	if err != nil {
+		return false, fmt.Errorf("queueing disciplines of %s in %s: %w", device, n.name, err)
+	}
+	return slices.ContainsFunc(qdiscs, func(q netlink.Qdisc) bool { return q.Type() == "netem" }), nil
+}
+
 // Routes are the routes of the main table to one destination.
 type Routes []netlink.Route
 
@@ -61,6 +75,18 @@ func (n *Namespace) ReplaceRoute(r Route) (before Routes, err error) {
 		return before, fmt.Errorf("blackhole route to %s in %s: %w", r.Destination, n.name, err)
 	}
 	return before, nil
+}
+
+// HasRoute reports whether a route of ReplaceRoute is in the main table.
+func (n *Namespace) HasRoute(r Route) (bool, error) {
+	routes, err := n.routesTo(r.Destination)
+	return slices.ContainsFunc(routes, func(now netlink.Route) bool {
+		if !r.Via.IsValid() {
+			return now.Type == unix.RTN_BLACKHOLE
+		}
+		via, ok := netip.AddrFromSlice(now.Gw)
+		return ok && via.Unmap() == r.Via
+	}), err
 }
 
 // RestoreRoute undoes ReplaceRoute.

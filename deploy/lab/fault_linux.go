@@ -32,10 +32,23 @@ type faults struct {
 	list []injected
 }
 
-// injected is a fault in force.
+// injected is a fault that was put in force.
 type injected struct {
 	Fault
+	effect
+}
+
+// effect is what a fault changed.
+type effect struct {
 	undo func(context.Context) error
+	// stands reports whether the change still exists: somebody in the lab may have undone it, and entries expire.
+	stands func() (bool, error)
+}
+
+// over reports whether the change is known to be gone.
+func (e *effect) over() bool {
+	stands, err := e.stands()
+	return err == nil && !stands
 }
 
 // injectionError is the error for a valid fault that the host does not take.
@@ -62,23 +75,29 @@ func (l *Lab) AddFault(_ context.Context, f Fault) (Fault, error) {
 	l.faults.mu.Lock()
 	defer l.faults.mu.Unlock()
 	f.ID = l.faults.last + 1
-	undo, err := l.inject(host.Namespace, &f)
+	made, err := l.inject(host.Namespace, &f)
 	if err != nil {
 		return f, &injectionError{&observe.Error{Status: http.StatusConflict, Message: fmt.Sprintf("fault %s on %s: %v", f.Kind, f.Host, err)}, err}
 	}
 	l.faults.last = f.ID
-	l.faults.list = append(l.faults.list, injected{f, undo})
+	l.faults.list = append(l.faults.list, injected{f, made})
 	l.hub.publish(Event{Changes: []string{fmt.Sprintf("fault %d: %s", f.ID, f.Text)}})
 	return f, nil
 }
 
-// Faults are those in force, in the order in which they came.
+// Faults are those in force, in the order in which they came. It forgets those that somebody undid by hand, and
+// entries that have expired.
 func (l *Lab) Faults() (all []Fault) {
 	l.faults.mu.Lock()
 	defer l.faults.mu.Unlock()
-	for _, f := range l.faults.list {
+	l.faults.list = slices.DeleteFunc(l.faults.list, func(f injected) bool {
+		if f.over() {
+			l.hub.publish(Event{Changes: []string{fmt.Sprintf("fault %d is over (undone by hand, or expired): %s", f.ID, f.Text)}})
+			return true
+		}
 		all = append(all, f.Fault)
-	}
+		return false
+	})
 	return all
 }
 
@@ -93,8 +112,8 @@ func (l *Lab) RemoveFault(ctx context.Context, id int) (ended []Fault, err error
 		if id != 0 && f.ID != id {
 			return false
 		}
-		// A host may have ended, and its fault with it.
-		if e := f.undo(ctx); e != nil && l.topology.find(f.Host) != nil {
+		// A host may have ended, and its fault with it; or somebody has undone the fault.
+		if e := f.undo(ctx); e != nil && l.topology.find(f.Host) != nil && !f.over() {
 			err = errors.Join(err, fmt.Errorf("fault %d, %s: %w", f.ID, f.Text, e))
 			return false
 		}
@@ -105,8 +124,8 @@ func (l *Lab) RemoveFault(ctx context.Context, id int) (ended []Fault, err error
 	return ended, err
 }
 
-// inject makes a fault, and returns what ends it.
-func (l *Lab) inject(ns *netns.Namespace, f *Fault) (undo func(context.Context) error, err error) {
+// inject makes a fault.
+func (l *Lab) inject(ns *netns.Namespace, f *Fault) (effect, error) {
 	switch f.Kind {
 	case "delay":
 		return l.injectDelay(ns, f)
@@ -120,12 +139,23 @@ func (l *Lab) inject(ns *netns.Namespace, f *Fault) (undo func(context.Context) 
 		})
 	case "freeze":
 		d := l.daemons[f.Host]
-		return func(context.Context) error { return d.signal(unix.SIGCONT) }, d.freeze()
+		return effect{
+			undo:   func(context.Context) error { return d.signal(unix.SIGCONT) },
+			stands: func() (bool, error) { return d.status().State == string(Frozen), nil },
+		}, d.freeze()
 	case "kill":
-		if state, _, _ := l.daemons[f.Host].state(); state != Ready {
-			return nil, fmt.Errorf("%s is %s", cmp.Or(l.daemons[f.Host].what, "the daemon"), state)
+		d := l.daemons[f.Host]
+		state, _, _ := d.state()
+		if state != Ready {
+			return effect{}, fmt.Errorf("%s is %s", cmp.Or(d.what, "the daemon"), state)
 		}
-		return func(ctx context.Context) error { return l.StartDaemon(ctx, f.Host) }, l.KillDaemon(f.Host)
+		return effect{
+			undo: func(ctx context.Context) error { return l.StartDaemon(ctx, f.Host) },
+			stands: func() (bool, error) {
+				state, _, _ := d.state()
+				return state != Ready, nil
+			},
+		}, l.KillDaemon(f.Host)
 	case "route":
 		return injectRoute(ns, f)
 	case "rp-filter":
@@ -133,7 +163,7 @@ func (l *Lab) inject(ns *netns.Namespace, f *Fault) (undo func(context.Context) 
 	case "stale-entry":
 		return injectEntry(ns, f)
 	}
-	return nil, errors.New("unknown kind")
+	return effect{}, errors.New("unknown kind")
 }
 
 // signal sends a signal to the daemon, which must run.
@@ -161,14 +191,17 @@ func (d *daemon) freeze() error {
 	return nil
 }
 
-func (l *Lab) injectDelay(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
+func (l *Lab) injectDelay(ns *netns.Namespace, f *Fault) (effect, error) {
 	for _, other := range l.faults.list {
-		if other.Kind == f.Kind && other.Host == f.Host {
-			return nil, fmt.Errorf("fault %d is of the same kind: remove it first", other.ID)
+		if other.Kind == f.Kind && other.Host == f.Host && !other.over() {
+			return effect{}, fmt.Errorf("fault %d is of the same kind: remove it first", other.ID)
 		}
 	}
 	err := ns.SetDelay(hostDevice, time.Duration(f.Delay), time.Duration(f.Jitter))
-	return func(context.Context) error { return ns.ClearDelay(hostDevice) }, err
+	return effect{
+		undo:   func(context.Context) error { return ns.ClearDelay(hostDevice) },
+		stands: func() (bool, error) { return ns.HasDelay(hostDevice) },
+	}, err
 }
 
 // rule is what a fault adds to a table of its own.
@@ -179,7 +212,7 @@ type rule struct {
 }
 
 // injectRule makes a table with one rule.
-func injectRule(ns *netns.Namespace, f *Fault, r rule) (func(context.Context) error, error) {
+func injectRule(ns *netns.Namespace, f *Fault, r rule) (effect, error) {
 	return injectTable(ns, f, r.hook, r.priority, func(c *nftables.Conn, table *nftables.Table, chain *nftables.Chain) error {
 		verdict := expr.Any(&expr.Verdict{Kind: expr.VerdictDrop})
 		if f.Reject {
@@ -192,15 +225,42 @@ func injectRule(ns *netns.Namespace, f *Fault, r rule) (func(context.Context) er
 
 // injectTable makes a table with one chain. Its name is that of the fault, so that those who list the rules learn nothing else
 // from it.
-func injectTable(ns *netns.Namespace, f *Fault, hook *nftables.ChainHook, priority *nftables.ChainPriority, fill func(*nftables.Conn, *nftables.Table, *nftables.Chain) error) (func(context.Context) error, error) {
+func injectTable(ns *netns.Namespace, f *Fault, hook *nftables.ChainHook, priority *nftables.ChainPriority, fill func(*nftables.Conn, *nftables.Table, *nftables.Chain) error) (effect, error) {
 	table := &nftables.Table{Name: fmt.Sprintf("filter-%d", f.ID), Family: nftables.TableFamilyINet}
+	chain := &nftables.Chain{Name: "filter", Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: priority}
 	err := withTables(ns, func(c *nftables.Conn) error {
 		c.AddTable(table)
-		return fill(c, table, c.AddChain(&nftables.Chain{Name: "filter", Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: priority}))
+		return fill(c, table, c.AddChain(chain))
 	})
-	return func(context.Context) error {
-		return withTables(ns, func(c *nftables.Conn) error { c.DelTable(table); return nil })
+	return effect{
+		undo: func(context.Context) error {
+			return withTables(ns, func(c *nftables.Conn) error { c.DelTable(table); return nil })
+		},
+		stands: func() (drops bool, err error) {
+			err = withTables(ns, func(c *nftables.Conn) error {
+				rules, err := c.GetRules(table, chain)
+				drops = slices.ContainsFunc(rules, isDrop)
+				return err
+			})
+			if errors.Is(err, unix.ENOENT) { // the table or the chain was deleted
+				return false, nil
+			}
+			return drops, err
+		},
 	}, err
+}
+
+// isDrop reports whether a rule of a fault drops or rejects packets.
+func isDrop(r *nftables.Rule) bool {
+	return slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
+		switch e := e.(type) {
+		case *expr.Verdict:
+			return e.Kind == expr.VerdictDrop
+		case *expr.Reject:
+			return true
+		}
+		return false
+	})
 }
 
 // withTables changes the nftables of a namespace in one transaction.
@@ -284,13 +344,17 @@ func fullRules(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, f *Fa
 // ctKeyID is NFT_CT_ID (linux/netfilter/nf_tables.h).
 const ctKeyID = expr.CtKey(23)
 
-func injectRoute(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
-	before, err := ns.ReplaceRoute(netns.Route{Destination: f.To.Masked(), Via: f.Via, Link: hostDevice, OnLink: true})
-	return func(context.Context) error { return ns.RestoreRoute(f.To.Masked(), before) }, err
+func injectRoute(ns *netns.Namespace, f *Fault) (effect, error) {
+	route := netns.Route{Destination: f.To.Masked(), Via: f.Via, Link: hostDevice, OnLink: true}
+	before, err := ns.ReplaceRoute(route)
+	return effect{
+		undo:   func(context.Context) error { return ns.RestoreRoute(route.Destination, before) },
+		stands: func() (bool, error) { return ns.HasRoute(route) },
+	}, err
 }
 
 // injectFilter sets the source validation of all devices.
-func injectFilter(ns *netns.Namespace) (func(context.Context) error, error) {
+func injectFilter(ns *netns.Namespace) (effect, error) {
 	names := []string{"net.ipv4.conf.all.rp_filter", "net.ipv4.conf." + hostDevice + ".rp_filter"}
 	before := make([]string, len(names))
 	var err error
@@ -301,16 +365,26 @@ func injectFilter(ns *netns.Namespace) (func(context.Context) error, error) {
 		}
 		err = errors.Join(err, e)
 	}
-	return func(context.Context) (err error) {
-		for i, name := range names {
-			err = errors.Join(err, ns.SetSysctl(name, strings.TrimSpace(before[i])))
-		}
-		return err
+	return effect{
+		undo: func(context.Context) (err error) {
+			for i, name := range names {
+				err = errors.Join(err, ns.SetSysctl(name, strings.TrimSpace(before[i])))
+			}
+			return err
+		},
+		stands: func() (set bool, err error) {
+			// The kernel uses the larger of the two (Documentation/networking/ip-sysctl.rst).
+			for _, name := range names {
+				value, e := ns.Sysctl(name)
+				set, err = set || strings.TrimSpace(value) == "1", errors.Join(err, e)
+			}
+			return set, err
+		},
 	}, err
 }
 
 // injectEntry makes a connection entry of UDP. It replaces one that the client's own packets have made.
-func injectEntry(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
+func injectEntry(ns *netns.Namespace, f *Fault) (effect, error) {
 	tuple := conntrack.Tuple{Protocol: uint8(decision.UDP), Source: f.From, Destination: netip.AddrPortFrom(f.To.Addr(), f.Port)}
 	err := withEntries(ns, func(t *conntrack.Table) error {
 		if err := deleteEntry(t, tuple); err != nil {
@@ -323,19 +397,34 @@ func injectEntry(ns *netns.Namespace, f *Fault) (func(context.Context) error, er
 		}
 		return nil
 	})
-	return func(context.Context) error {
-		return withEntries(ns, func(t *conntrack.Table) error { return deleteEntry(t, tuple) })
+	return effect{
+		undo: func(context.Context) error {
+			return withEntries(ns, func(t *conntrack.Table) error { return deleteEntry(t, tuple) })
+		},
+		stands: func() (stale bool, err error) {
+			err = withEntries(ns, func(t *conntrack.Table) error {
+				own, err := entriesOf(t, tuple)
+				stale = slices.ContainsFunc(own, func(s conntrack.State) bool { return s.Endpoint() == f.Endpoint })
+				return err
+			})
+			return stale, err
+		},
 	}, err
 }
 
-// deleteEntry deletes the entry of a tuple, if there is one.
-func deleteEntry(t *conntrack.Table, tuple conntrack.Tuple) error {
-	var own []conntrack.State
-	err := t.Dump(conntrack.Filter{Protocol: tuple.Protocol}, func(s *conntrack.State) {
+// entriesOf returns the entry of a tuple, if there is one.
+func entriesOf(t *conntrack.Table, tuple conntrack.Tuple) (own []conntrack.State, err error) {
+	err = t.Dump(conntrack.Filter{Protocol: tuple.Protocol}, func(s *conntrack.State) {
 		if s.Original == tuple {
 			own = append(own, *s)
 		}
 	})
+	return own, err
+}
+
+// deleteEntry deletes the entry of a tuple, if there is one.
+func deleteEntry(t *conntrack.Table, tuple conntrack.Tuple) error {
+	own, err := entriesOf(t, tuple)
 	errs := make([]error, len(own))
 	t.Delete(own, errs)
 	for _, e := range errs {

@@ -3,10 +3,13 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/nftables"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
@@ -169,6 +172,64 @@ func TestFaultStates(t *testing.T) {
 	}
 }
 
+// TestFaultsUndoneByHand: a fault whose rule, route, value or entry is gone is not listed, and can be removed.
+func TestFaultsUndoneByHand(t *testing.T) {
+	t.Parallel()
+	l := newLivingLab(t)
+	ns := l.topology.find("node-a").Namespace
+	to := netip.MustParsePrefix("10.244.1.2/32")
+	table := func(id int) *nftables.Table {
+		return &nftables.Table{Name: fmt.Sprintf("filter-%d", id), Family: nftables.TableFamilyINet}
+	}
+	deleteTable := func(id int) error {
+		return withTables(ns, func(c *nftables.Conn) error { c.DelTable(table(id)); return nil })
+	}
+	deleteRules := func(id int) error {
+		return withTables(ns, func(c *nftables.Conn) error {
+			c.FlushChain(&nftables.Chain{Name: "filter", Table: table(id)})
+			return nil
+		})
+	}
+	deleteRoute := func(int) error { return ns.RestoreRoute(to, nil) }
+	client := netip.MustParseAddrPort("10.244.0.9:40000")
+	for _, test := range []struct {
+		fault Fault
+		undo  func(id int) error
+	}{
+		{Fault{Kind: "firewall", Host: "node-a", To: to}, deleteTable},
+		{Fault{Kind: "firewall", Host: "node-a", To: to, Reject: true}, deleteRules},
+		{Fault{Kind: "loss", Host: "node-a", Percent: 1}, deleteRules},
+		{Fault{Kind: "full-table", Host: "node-a", Connections: 1000}, deleteTable},
+		{Fault{Kind: "route", Host: "node-a", To: to}, deleteRoute},
+		{Fault{Kind: "route", Host: "node-a", To: to, Via: netip.MustParseAddr("192.0.2.1")}, deleteRoute},
+		{Fault{Kind: "rp-filter", Host: "node-a"}, func(int) error {
+			return errors.Join(ns.SetSysctl("net.ipv4.conf.all.rp_filter", "0"), ns.SetSysctl("net.ipv4.conf.eth0.rp_filter", "0"))
+		}},
+		{Fault{Kind: "stale-entry", Host: "node-a", From: client, To: netip.MustParsePrefix("10.96.0.10/32"), Port: 53, Endpoint: netip.MustParseAddrPort("10.244.1.99:53")}, func(int) error {
+			return withEntries(ns, func(table *conntrack.Table) error {
+				return deleteEntry(table, conntrack.Tuple{Protocol: uint8(decision.UDP), Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:53")})
+			})
+		}},
+	} {
+		for _, listed := range []bool{true, false} {
+			f := l.fault(test.fault)
+			if list := l.Faults(); len(list) != 1 || list[0] != f {
+				t.Errorf("%s: the list is %v", &f, list)
+			}
+			if err := test.undo(f.ID); err != nil {
+				t.Fatalf("%s: %v", &f, err)
+			}
+			if listed {
+				if list := l.Faults(); len(list) != 0 {
+					t.Errorf("%s is undone, and the list is %v", &f, list)
+				}
+			} else if ended, err := l.RemoveFault(t.Context(), f.ID); err != nil || len(ended) != 1 {
+				t.Errorf("%s is undone; to remove it: %v, %v", &f, ended, err)
+			}
+		}
+	}
+}
+
 // TestFaultsOfDaemons uses fake daemons.
 func TestFaultsOfDaemons(t *testing.T) {
 	t.Parallel()
@@ -181,6 +242,9 @@ func TestFaultsOfDaemons(t *testing.T) {
 		}
 		if got := state(); got != want {
 			t.Errorf("%s: the daemon is %s", kind, got)
+		}
+		if list := l.Faults(); len(list) != 1 || list[0] != f {
+			t.Errorf("%s: the list is %v", kind, list)
 		}
 		if _, err := l.RemoveFault(t.Context(), f.ID); err != nil || state() != Ready {
 			t.Errorf("after %s the daemon is %s: %v", kind, state(), err)

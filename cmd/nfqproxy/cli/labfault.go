@@ -112,7 +112,7 @@ func newLabFaultAddCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add KIND HOST",
 		Short: "Break something on a node, pod or client",
-		Long:  "Break something on a node, pod or client of a running lab, until \"fault rm\" or the lab's end:\n\n" + strings.TrimRight(kinds.String(), "\n"),
+		Long:  "Break something on a node, pod or client of a running lab, until \"fault rm\", the lab's end, or until you undo it by hand:\n\n" + strings.TrimRight(kinds.String(), "\n"),
 		Args:  exactly(2, "a kind and a host"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
