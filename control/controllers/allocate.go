@@ -20,8 +20,11 @@ const (
 // Allocate fills in what the API server allocates for Services that lack it: ClusterIPs of the prefixes, by the
 // Service's ipFamilyPolicy and ipFamilies, node ports, and target ports. It changes the Services. What it allocates
 // follows from the Services' names, if no other Service has it, so that a Service keeps its address when others come
-// and go. An error names a Service that cannot have one.
+// and go. An error names a Service that cannot have one, or two that have the same ClusterIP or node port.
 func Allocate(services []*corev1.Service, prefixes []netip.Prefix) error {
+	if err := unique(services); err != nil {
+		return err
+	}
 	a := allocator{prefixes: prefixes, addresses: make(map[netip.Addr]bool), ports: make(map[int32]bool)}
 	for _, s := range services {
 		for _, ip := range s.Spec.ClusterIPs {
@@ -37,6 +40,38 @@ func Allocate(services []*corev1.Service, prefixes []netip.Prefix) error {
 	for _, s := range services {
 		if err := a.allocate(s); err != nil {
 			return fmt.Errorf("allocate for Service %s/%s: %w", s.Namespace, s.Name, err)
+		}
+	}
+	return nil
+}
+
+// unique returns an error if two Services have the same ClusterIP or node port: the API server refuses the second one.
+func unique(services []*corev1.Service) error {
+	type nodePort struct {
+		port     int32
+		protocol corev1.Protocol
+	}
+	addresses, ports := make(map[netip.Addr]*corev1.Service), make(map[nodePort]*corev1.Service)
+	for _, s := range services {
+		for _, ip := range s.Spec.ClusterIPs {
+			address, err := kubeaddr.Parse(ip)
+			if err != nil { // None, or ExternalName's
+				continue
+			}
+			if other := addresses[address]; other != nil && other != s {
+				return fmt.Errorf("Services %s/%s and %s/%s have the same ClusterIP %s: leave it out of one of them, to have a free one allocated", other.Namespace, other.Name, s.Namespace, s.Name, address)
+			}
+			addresses[address] = s
+		}
+		for _, p := range s.Spec.Ports {
+			key := nodePort{p.NodePort, p.Protocol}
+			if p.NodePort == 0 {
+				continue
+			}
+			if other := ports[key]; other != nil && other != s {
+				return fmt.Errorf("Services %s/%s and %s/%s have the same node port %d/%s: leave it out of one of them, to have a free one allocated", other.Namespace, other.Name, s.Namespace, s.Name, p.NodePort, p.Protocol)
+			}
+			ports[key] = s
 		}
 	}
 	return nil

@@ -87,6 +87,30 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
+// TestAllocateTwice: no two Services have the same ClusterIP or node port; TCP and UDP may share a number.
+func TestAllocateTwice(t *testing.T) {
+	at := func(name, ip string, port int32, p corev1.Protocol) *corev1.Service {
+		return service(name, func(s *corev1.ServiceSpec) {
+			s.Type, s.ClusterIP, s.ClusterIPs = corev1.ServiceTypeNodePort, ip, []string{ip}
+			s.Ports[0].NodePort, s.Ports[0].Protocol = port, p
+		})
+	}
+	for _, test := range []struct {
+		other *corev1.Service
+		want  string
+	}{
+		{at("b", "10.96.0.9", 30080, corev1.ProtocolTCP), "Services shop/a and shop/b have the same node port 30080/TCP"},
+		{at("b", "10.96.0.8", 30081, corev1.ProtocolTCP), "Services shop/a and shop/b have the same ClusterIP 10.96.0.8"},
+		{at("b", "10.96.0.9", 30080, corev1.ProtocolUDP), ""},
+		{service("b", func(s *corev1.ServiceSpec) { s.ClusterIP, s.ClusterIPs = "None", []string{"None"} }), ""},
+	} {
+		err := Allocate([]*corev1.Service{at("a", "10.96.0.8", 30080, corev1.ProtocolTCP), test.other}, both)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want)) {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+}
+
 func TestAllocateExhausted(t *testing.T) {
 	small := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/29")} // from .2 to .6
 	var all []*corev1.Service

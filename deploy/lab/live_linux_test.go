@@ -292,6 +292,8 @@ func TestInvalidChanges(t *testing.T) {
 		{Change{Apply: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodeName: node-c}\n"}, "apply", `pod default/a: no node "node-c"`},
 		{Change{Apply: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {terminationGracePeriodSeconds: -1}\n"}, "apply", "manifest:4: document 1: Pod default/a: spec.terminationGracePeriodSeconds: -1: want a number from 0 to 3600"},
 		{Change{Apply: "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"}, "apply", "no Service, EndpointSlice, Deployment or Pod in the manifest"},
+		{Change{Apply: strings.ReplaceAll(service, "10.96.0.77", "10.244.0.9")}, "", "Service shop/web: spec.clusterIPs[0]: 10.244.0.9 is the address of default/shell: change it, "},
+		{Change{Apply: service + "---\n" + strings.Replace(service, "name: web", "name: other", 1)}, "", "Services shop/other and shop/web have the same ClusterIP 10.96.0.77"},
 		{Change{Delete: &Deletion{Kind: "Pod", Name: "none"}}, "delete.name", `no pod "none"`},
 		{Change{Delete: &Deletion{Kind: "Node", Name: "node-a"}}, "delete.kind", `"Node": want one of Service, EndpointSlice, Pod, Deployment`},
 		{Change{Scale: &Scale{Deployment: "wep", Replicas: 1}}, "scale.deployment", `no deployment "wep"`},

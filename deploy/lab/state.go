@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -189,6 +191,9 @@ func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest
 	if err := controllers.Allocate(o.Services, labfile.Of(&o).ServicePrefixes()); err != nil {
 		return nil, err
 	}
+	if err := s.spec.apart(o.Services); err != nil {
+		return nil, err
+	}
 	o.Nodes, o.Pods, o.Deployments = s.nodeObjects(), s.podObjects(), s.deploymentObjects()
 	given := s.handWritten(c, o.Services)
 	made, err := c.Sync(o.Services, o.Pods, o.Nodes, given, now)
@@ -202,6 +207,24 @@ func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest
 	o.EndpointSlices = append(given, made...)
 	byName(o.EndpointSlices)
 	return &o, nil
+}
+
+// apart returns an error for a ClusterIP that is the address of a host: the proxies would translate the packets to that host.
+func (s *Spec) apart(services []*corev1.Service) error {
+	hosts := make(map[netip.Addr]string)
+	for _, m := range s.machines() {
+		for _, a := range m.addresses {
+			hosts[a] = m.Who()
+		}
+	}
+	for _, o := range services {
+		for i, ip := range o.Spec.ClusterIPs {
+			if a, err := kubeaddr.Parse(ip); err == nil && hosts[a] != "" {
+				return fmt.Errorf("Service %s: spec.clusterIPs[%d]: %s is the address of %s: change it, or leave it out to have a free one allocated", nameOf(o), i, a, hosts[a])
+			}
+		}
+	}
+	return nil
 }
 
 // podObjects are the pods of the spec: as the files have them, if they do.
