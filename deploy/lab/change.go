@@ -149,6 +149,13 @@ func (s *state) addPod(p Pod) ([]string, error) {
 	if g := p.GracePeriodSeconds; g != nil && *g > uint16(labapi.MaxGrace/time.Second) {
 		return nil, invalid("addPod.gracePeriodSeconds", fmt.Errorf("%d seconds: want a number from 0 to %d", *g, labapi.MaxGrace/time.Second))
 	}
+	switch existing := s.pod(p.FullName()); {
+	case existing == nil:
+	case !s.pods[p.FullName()].ends.IsZero():
+		return nil, fmt.Errorf("pod %s is terminating: add it again when it is gone", p.FullName())
+	default:
+		return nil, fmt.Errorf("pod %s already exists: choose another name, or remove it first", p.FullName())
+	}
 	if err := labfile.CheckProbe(p.ReadinessProbe, p.Ports); err != nil {
 		return nil, invalid("addPod.readinessProbe", err)
 	}

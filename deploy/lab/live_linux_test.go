@@ -205,7 +205,7 @@ func TestLive(t *testing.T) {
 	}{
 		{Pod{Name: "x", Namespace: "shop", Node: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("10.244.1.3")}}, "pod shop/x: 10.244.1.3 is already used by pod shop/web-4"},
 		{Pod{Name: "x", Namespace: "shop", Node: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}, "pod shop/x: 192.0.2.9 is not in the podCIDRs of node node-b"},
-		{Pod{Name: "shell", Namespace: "default"}, `pod default/shell: "default/shell" is already the name of pod default/shell`},
+		{Pod{Name: "shell", Namespace: "default"}, "pod default/shell already exists: choose another name, or remove it first"},
 		{Pod{Name: "x", Namespace: "shop", Node: "node-c"}, `no node "node-c" (did you mean "node-a"?); the lab has node-a, node-b`},
 	} {
 		before := len(l.Spec().Pods)

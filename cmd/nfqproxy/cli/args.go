@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -60,6 +61,9 @@ func missingFlags(cmd *cobra.Command) error {
 func flagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
 		return unknownCommand(cmd, cmd.Flags().Arg(0)) // whose flag it is
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok && e.GetFlag().Value.Type() == "stringToString" {
+		return fmt.Errorf("--%s %q: want KEY=VALUE", e.GetFlag().Name, e.GetValue())
 	}
 	return usage.Explain(cmd.CommandPath(), cmd.Flags(), err)
 }

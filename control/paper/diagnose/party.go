@@ -92,6 +92,9 @@ func (c *Cluster) nodeParty(text string) (*party, error) {
 		}
 		return &party{text: "node " + n.Name, addrs: addrs, node: n.Name}, nil
 	}
+	if given && len(c.nodes.names) == 0 {
+		return nil, fmt.Errorf("node/%s: the objects contain no Nodes; give an address, a Pod or %q", text, Outside)
+	}
 	if given {
 		return nil, fmt.Errorf("there is no Node %s%s; known: %s", text, nearest.Hint(text, c.nodes.names), nearest.Few(c.nodes.names))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
@@ -123,6 +124,15 @@ func TestWhy(t *testing.T) {
 				t.Errorf("node %q (%s), want %q", a.Node, a.NodeIs, tt.node)
 			}
 		})
+	}
+}
+
+// TestNoNodes: of objects without Nodes, none can be named.
+func TestNoNodes(t *testing.T) {
+	c := New(new(manifest.Objects), servicetable.NodeConfig{})
+	const want = "source: node/node-c: the objects contain no Nodes; give an address, a Pod or "
+	if _, err := c.Why(Question{From: "node/node-c", To: "10.96.0.20:80"}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

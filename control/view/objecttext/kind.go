@@ -86,7 +86,11 @@ func Select(o *manifest.Objects, s Selection) (all []Object, err error) {
 			}
 		}
 	}
-	if s.Name != "" && len(all) == 0 {
+	switch {
+	case s.Name == "" || len(all) > 0:
+	case len(names) == 0:
+		return nil, fmt.Errorf("no %s %q: there are none", strings.Join(s.Kinds, " or "), s.Name)
+	default:
 		return nil, fmt.Errorf("no %s %q%s; there are: %s", strings.Join(s.Kinds, " or "), s.Name, nearest.Hint(s.Name, names), nearest.Few(names))
 	}
 	return all, nil

@@ -140,6 +140,9 @@ func TestText(t *testing.T) {
 	if _, err := Select(o, Selection{Kinds: []string{"Pod"}, Name: "wbe-1"}); err == nil || err.Error() != `no Pod "wbe-1" (did you mean "shop/web-1"?); there are: shop/web-1, shop/web-2` {
 		t.Error(err)
 	}
+	if _, err := Select(o, Selection{Kinds: []string{"Pod"}, Namespace: "nowhere", Name: "web-1"}); err == nil || err.Error() != `no Pod "web-1": there are none` {
+		t.Error(err)
+	}
 }
 
 // TestAgain: what is printed as YAML and JSON is read as the same objects.
