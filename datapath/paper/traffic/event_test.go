@@ -143,6 +143,25 @@ func TestWeights(t *testing.T) {
 	}
 }
 
+// TestNoWeights: if all weights are 0, all endpoints get flows, and their loads are compared as if the weights were equal.
+func TestNoWeights(t *testing.T) {
+	c := quiet()
+	one := run(t, c, "random", 1)
+	for i := range c.Cluster.Services[0].Endpoints {
+		c.Cluster.Services[0].Endpoints[i].Weight = 0
+	}
+	none := run(t, c, "random", 1)
+	if none.FlowsJain != one.FlowsJain || none.FlowsJain >= 1 || none.FlowsMaxOverMean != one.FlowsMaxOverMean || none.Jain != one.Jain {
+		t.Errorf("without weights: Jain's index of flows is %v, max/mean %v, Jain's index of connections %v; with equal ones %v, %v, %v",
+			none.FlowsJain, none.FlowsMaxOverMean, none.Jain, one.FlowsJain, one.FlowsMaxOverMean, one.Jain)
+	}
+	// An endpoint of weight 0 beside others gets no flows, and does not count.
+	c.Cluster.Services[0].Endpoints[0].Weight, c.Cluster.Services[0].Endpoints[1].Weight = 2, 2
+	if got := run(t, c, "wrr", 1).FlowsJain; got < 0.999 {
+		t.Errorf("two endpoints with the same weight, the others with weight 0: Jain's index %v", got)
+	}
+}
+
 // TestBacklog: an endpoint refuses what is more than its workers and its backlog, and the kernel answers
 // before a worker does.
 func TestBacklog(t *testing.T) {

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
@@ -74,8 +75,20 @@ type Window struct {
 // by their loads. The zero value has no service.
 type Spread struct{ load, max, jain float64 }
 
-// Add adds a service with the loads of its endpoints, in proportion to their weights.
-func (a *Spread) Add(loads []float64) {
+// Add adds a service with the loads and the weights of its endpoints. It compares loads in proportion to the weights, without the
+// endpoints of weight 0, which get no flows; but if all weights are 0, all endpoints get flows, and it compares the loads
+// themselves. It changes loads.
+func (a *Spread) Add(loads []float64, weights []uint16) {
+	if slices.ContainsFunc(weights, func(w uint16) bool { return w > 0 }) {
+		n := 0
+		for i, w := range weights {
+			if w > 0 {
+				loads[n] = loads[i] / float64(w)
+				n++
+			}
+		}
+		loads = loads[:n]
+	}
 	total := 0.0
 	for _, l := range loads {
 		total += l
@@ -101,13 +114,13 @@ func (a *Spread) Means() (maxOverMean, jain float64) {
 func (s *simulation) spread(of func(id int32, e *server) int32) (maxOverMean, jain float64) {
 	var sum Spread
 	for _, members := range s.members {
-		s.loads = s.loads[:0]
+		s.loads, s.weights = s.loads[:0], s.weights[:0]
 		for _, id := range members {
-			if e := &s.servers[id]; e.listed && e.weight > 0 {
-				s.loads = append(s.loads, float64(of(id, e))/float64(e.weight))
+			if e := &s.servers[id]; e.listed {
+				s.loads, s.weights = append(s.loads, float64(of(id, e))), append(s.weights, e.weight)
 			}
 		}
-		sum.Add(s.loads)
+		sum.Add(s.loads, s.weights)
 	}
 	return sum.Means()
 }

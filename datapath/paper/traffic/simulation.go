@@ -54,6 +54,7 @@ type simulation struct {
 	trackAll      bool            // events are passed on, whatever the algorithm reads
 	measured      uint64          // of how many new flows the decision of one is measured
 	loads         []float64       // for reuse
+	weights       []uint16        // for reuse
 }
 
 // node is a node: its clients' flows are decided here.

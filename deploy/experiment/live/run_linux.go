@@ -318,12 +318,11 @@ func (r *run) spread(of func(*server) int32) (maxOverMean, jain float64) {
 	var sum traffic.Spread
 	for _, members := range r.members {
 		var loads []float64
+		var weights []uint16
 		for _, i := range members {
-			if weight := r.changes.Endpoints[i].Weight; weight > 0 {
-				loads = append(loads, float64(of(r.servers[i]))/float64(weight))
-			}
+			loads, weights = append(loads, float64(of(r.servers[i]))), append(weights, r.changes.Endpoints[i].Weight)
 		}
-		sum.Add(loads)
+		sum.Add(loads, weights)
 	}
 	return sum.Means()
 }
