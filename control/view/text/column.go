@@ -130,7 +130,8 @@ func formatTime(t *time.Time, zone *time.Location, now time.Time) string {
 	return at.Format(dayTime)
 }
 
-// duration is the flow's lifetime; of an open flow, until now or until the event.
+// duration is the flow's lifetime; of an open flow, until now or until the event. The kernel keeps the entry of a flow that has ended for a
+// while (TIME_WAIT): that is no part of it.
 func duration(r *flow.Record, o Options) string {
 	l := r.Life
 	if l == nil {
@@ -141,6 +142,8 @@ func duration(r *flow.Record, o Options) string {
 		return ""
 	case l.Open() && !o.Follow && r.Time != nil:
 		return unit.Duration(max(0, o.now().Sub(*r.Time)))
+	case l.Over && l.State.Ended() && r.Time != nil:
+		return unit.Duration(max(0, l.Since.Sub(*r.Time)))
 	}
 	return unit.Seconds(l.Duration)
 }

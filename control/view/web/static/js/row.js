@@ -1,9 +1,9 @@
 // A flow as one table row. Its element is created once; later events update it.
 
 import { h, replace, setText } from './dom.js';
-import { bytes, host, moment, parts, seconds, split } from './format.js';
+import { between, bytes, host, moment, parts, seconds, split } from './format.js';
 import { decided } from './way.js';
-import { about, label, reasons, state, tone, verdicts } from './words.js';
+import { about, ended, label, reasons, state, tone, verdicts } from './words.js';
 
 /** columns of the table: the class of a cell, and its title. */
 export const columns = [
@@ -80,7 +80,9 @@ export class Row {
     const life = r.life;
     const sum = life?.sent ? life.sent.bytes + (life.received?.bytes ?? 0) : 0;
     setText(this.bytes, sum ? bytes(sum) : '');
-    setText(this.duration, life?.duration ? seconds(life.duration) : '');
+    // The kernel keeps the entry of a flow that has ended for a while (TIME_WAIT): that is no part of its duration.
+    const lasted = life?.over && ended(life.state) ? Math.max(0, between(r.time, life.since)) : life?.duration;
+    setText(this.duration, lasted ? seconds(lasted) : '');
     return joined;
   }
 
