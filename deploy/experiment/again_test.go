@@ -102,6 +102,26 @@ func TestWarningsOfBoth(t *testing.T) {
 	}
 }
 
+// TestErrorOfTheSimulation: it has the confidence interval of the differences of runs with the same seed.
+func TestErrorOfTheSimulation(t *testing.T) {
+	t.Parallel()
+	simulated, _ := run(t, parse(t, strings.NewReplacer("seeds: 2", "seeds: 3", "[connect_p99, response_mean]", "[jain]").Replace(stuck)))
+	live := *simulated
+	live.Cells = nil
+	for i, c := range simulated.Cells {
+		other := *c
+		// Both vary from seed to seed, and most of that is the same.
+		c.Values = map[string]float64{"jain": 0.2 * float64(i+1)}
+		other.Values = map[string]float64{"jain": 0.2*float64(i+1) + 0.01*float64(i+1)}
+		live.Cells = append(live.Cells, &other)
+	}
+	both := experiment.Both{Simulated: simulated, Live: &live}
+	// The differences are 0.01, 0.02 and 0.03, their interval 4.303*0.01/sqrt(3), and the live mean 0.42.
+	if text := both.Table().Text(); !strings.Contains(text, " -4.8 ±5.9 %\n") {
+		t.Errorf("the error is not -4.8 ±5.9 %% in\n%s", text)
+	}
+}
+
 // TestReportOfChanged: the report says that the file is not the one of the runs.
 func TestReportOfChanged(t *testing.T) {
 	t.Parallel()

@@ -62,14 +62,16 @@ func batchesOf(r *traffic.Result, c *traffic.Config, n int, metrics map[string]f
 	}
 	for metric, of := range map[string]func(*traffic.Window) float64{
 		"open_mean": func(w *traffic.Window) float64 { return float64(w.Open) },
-		"max_mean":  func(w *traffic.Window) float64 { return w.MaxOverMean },
-		"jain":      func(w *traffic.Window) float64 { return w.Jain },
+		"max_mean":  maxOverMean,
+		"jain":      jain,
 		"endpoints": func(w *traffic.Window) float64 { return float64(w.Endpoints) },
 	} {
 		add(metric, func(i int) (float64, bool) {
 			var values []float64
 			for _, w := range windows[i] {
-				values = append(values, of(w))
+				if v := of(w); !math.IsNaN(v) {
+					values = append(values, v)
+				}
 			}
 			return stats.Mean(values), len(values) > 0
 		})

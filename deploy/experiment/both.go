@@ -2,9 +2,12 @@ package experiment
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 )
 
 // The directories of an experiment that is simulated and runs live, in that of both.
@@ -16,12 +19,16 @@ const (
 // Both are the results of a simulation and of live runs of the same file.
 type Both struct{ Simulated, Live *Results }
 
-// Table compares them: the error of the simulation is its difference from the live mean.
+// Table compares them: the error of the simulation is its difference from the live mean, with a confidence interval of the differences
+// of runs with the same seed, which have the same flows.
 func (b *Both) Table() *Table {
 	each := max(len(b.Live.series), 1)
 	t := &Table{
 		Head: []string{"algorithm", "metric", "simulated", "live", "error of the simulation"},
 		Note: fmt.Sprintf("means of %d simulated and %d live runs of each algorithm, ± 95%% confidence (Student's t)", len(b.Simulated.Cells)/each, len(b.Live.Cells)/each),
+	}
+	if len(b.Simulated.Cells) == each && len(b.Live.Cells) == each {
+		t.Note = "one simulated and one live run of each algorithm, so without confidence intervals"
 	}
 	for _, w := range b.Simulated.Run.Warnings {
 		if !slices.Contains(b.Live.Run.Warnings, w) {
@@ -46,7 +53,7 @@ func (b *Both) Table() *Table {
 			s, l := simulated[i].Metrics[m.Name], live[i].Metrics[m.Name]
 			text := "-"
 			if s.N > 0 && l.N > 0 {
-				text = errorOf(m, s.Mean, l.Mean)
+				text = errorOf(m, s.Mean, l.Mean, b.differences(b.Simulated.series[i], m.Name))
 			}
 			t.Rows = append(t.Rows, []string{label(simulated[i].Algorithm, simulated[i].Point), m.Title, m.text(s), m.text(l), text})
 		}
@@ -54,18 +61,45 @@ func (b *Both) Table() *Table {
 	return t
 }
 
+// differences are those of a metric between simulated and live runs of a series, one for each seed that both have.
+func (b *Both) differences(of series, metric string) stats.Interval {
+	simulated, live := b.Simulated.bySeed(of, metric), b.Live.bySeed(of, metric)
+	var all []float64
+	for _, seed := range slices.Sorted(maps.Keys(simulated)) {
+		if len(live[seed]) > 0 {
+			all = append(all, stats.Mean(simulated[seed])-stats.Mean(live[seed]))
+		}
+	}
+	return stats.Confidence(all)
+}
+
+// bySeed are the values of a metric in the runs of a series, by their seeds.
+func (r *Results) bySeed(of series, metric string) map[int][]float64 {
+	all := make(map[int][]float64)
+	for _, c := range r.Cells {
+		if v, ok := c.Values[metric]; ok && c.series() == of {
+			all[c.Seed] = append(all[c.Seed], v)
+		}
+	}
+	return all
+}
+
 // errorOf is the error of a simulated value: in percent of the live one or, for shares, in percentage points.
-func errorOf(m *Metric, simulated, live float64) string {
-	difference, unit := simulated-live, "points"
+func errorOf(m *Metric, simulated, live float64, differences stats.Interval) string {
+	scale, unit := float64(percent), "points"
 	switch {
 	case m.Scale == percent:
 	case live != 0:
-		difference, unit = difference/math.Abs(live), "%"
-	case difference != 0:
+		scale, unit = percent/math.Abs(live), "%"
+	case simulated != 0:
 		return "-"
 	}
-	v := difference * percent
-	return fmt.Sprintf("%+.*f %s", max(decimalsOf(v, 2), 0), v, unit)
+	v, half := (simulated-live)*scale, differences.Half*scale
+	if differences.N < 2 || half == 0 {
+		return fmt.Sprintf("%+.*f %s", decimalsOf(v, 2), v, unit)
+	}
+	d := decimalsOf(half, 2)
+	return fmt.Sprintf("%+.*f ±%.*f %s", d, v, d, half, unit)
 }
 
 // Write writes the comparison, as text and as a page, into the directory with those of both.

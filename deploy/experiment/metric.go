@@ -59,10 +59,10 @@ var Metrics = []Metric{
 	{"remapped", "remapped %", percent, false, true, "share of addresses and ports that get another endpoint after a change of the set, though their own is still there; mean of all changes", remapped},
 	{"messages", "messages/flow", 1, false, true, "messages between nodes and endpoints for the algorithm, as probes and reports, for each flow", shareOf(func(r *traffic.Result) int { return r.Messages })},
 	{"open_mean", "open", 1, false, false, "open connections in all, mean over time", func(r *traffic.Result) float64 { return r.Open }},
-	{"max_mean", "max/mean", 1, true, true, "open connections of the fullest endpoint in comparison with the mean, mean over time", func(r *traffic.Result) float64 { return r.MaxOverMean }},
-	{"jain", "Jain", 1, true, true, "Jain's index of open connections, mean over time", func(r *traffic.Result) float64 { return r.Jain }},
-	{"flows_max_mean", "flows max/mean", 1, false, false, "flows of the endpoint with most in comparison with the mean, of the whole run", func(r *traffic.Result) float64 { return r.FlowsMaxOverMean }},
-	{"flows_jain", "flows Jain", 1, false, false, "Jain's index of the endpoints' flows, of the whole run", func(r *traffic.Result) float64 { return r.FlowsJain }},
+	{"max_mean", "max/mean", 1, true, true, "open connections of the fullest endpoint in comparison with the mean, mean over the time with open connections", openBalance(func(r *traffic.Result) float64 { return r.MaxOverMean })},
+	{"jain", "Jain", 1, true, true, "Jain's index of open connections, mean over the time with open connections", openBalance(func(r *traffic.Result) float64 { return r.Jain })},
+	{"flows_max_mean", "flows max/mean", 1, false, false, "flows of the endpoint with most in comparison with the mean, of the whole run", flowsBalance(func(r *traffic.Result) float64 { return r.FlowsMaxOverMean })},
+	{"flows_jain", "flows Jain", 1, false, false, "Jain's index of the endpoints' flows, of the whole run", flowsBalance(func(r *traffic.Result) float64 { return r.FlowsJain })},
 	{"late_p99", "late p99 ms", milliseconds, false, true, "time by which flows began late, 99th percentile; of live runs", percentile(late, 990)},
 	{"response_p999", "response p99.9 ms", milliseconds, false, false, "time to the end of the work, 99.9th percentile", percentile(response, 999)},
 	{"requests", "requests", 1, false, false, "requests that began after the warm-up", func(r *traffic.Result) float64 { return float64(r.Requests.N) }},
@@ -119,12 +119,34 @@ func seconds(nanoseconds int64) float64 { return float64(nanoseconds) / float64(
 // mean is NaN without times.
 func mean(t *stats.Times) float64 { return t.Sum() / float64(time.Second) / float64(t.N()) }
 
-func shareOf(count func(*traffic.Result) int) func(*traffic.Result) float64 {
-	return func(r *traffic.Result) float64 { return float64(count(r)) / float64(max(r.Flows, 1)) }
+// openBalance is NaN without open connections, which nothing balances.
+func openBalance(of func(*traffic.Result) float64) func(*traffic.Result) float64 {
+	return func(r *traffic.Result) float64 {
+		if r.Open == 0 {
+			return math.NaN()
+		}
+		return of(r)
+	}
 }
 
+// flowsBalance is NaN without flows.
+func flowsBalance(of func(*traffic.Result) float64) func(*traffic.Result) float64 {
+	return func(r *traffic.Result) float64 {
+		if r.Flows == 0 {
+			return math.NaN()
+		}
+		return of(r)
+	}
+}
+
+// shareOf is NaN without flows.
+func shareOf(count func(*traffic.Result) int) func(*traffic.Result) float64 {
+	return func(r *traffic.Result) float64 { return float64(count(r)) / float64(r.Flows) }
+}
+
+// requestShare is NaN without requests.
 func requestShare(count func(*traffic.RequestResult) int) func(*traffic.Result) float64 {
-	return func(r *traffic.Result) float64 { return float64(count(r.Requests)) / float64(max(r.Requests.N, 1)) }
+	return func(r *traffic.Result) float64 { return float64(count(r.Requests)) / float64(r.Requests.N) }
 }
 
 func remapped(r *traffic.Result) float64 {

@@ -25,8 +25,8 @@ type timeline struct {
 }
 
 var timelines = []timeline{
-	{"max_mean", "Open connections: the fullest endpoint in comparison with the mean", "max/mean", func(w *traffic.Window) float64 { return w.MaxOverMean }, true},
-	{"jain", "Open connections: Jain's index", "Jain's index", func(w *traffic.Window) float64 { return w.Jain }, true},
+	{"max_mean", "Open connections: the fullest endpoint in comparison with the mean", "max/mean", maxOverMean, true},
+	{"jain", "Open connections: Jain's index", "Jain's index", jain, true},
 	{"connect_p99", "Time to the first reply, 99th percentile", "ms", connectP99, true},
 	{"open", "Open connections in all", "connections", func(w *traffic.Window) float64 { return float64(w.Open) }, true},
 	{"refused", "Refused flows", "% of flows", share(func(w *traffic.Window) int { return w.Refused }), false},
@@ -37,6 +37,17 @@ var timelines = []timeline{
 
 func share(count func(*traffic.Window) int) func(*traffic.Window) float64 {
 	return func(w *traffic.Window) float64 { return percent * float64(count(w)) / float64(max(w.Flows, 1)) }
+}
+
+// maxOverMean and jain are NaN without open connections.
+func maxOverMean(w *traffic.Window) float64 { return ifOpen(w, w.MaxOverMean) }
+func jain(w *traffic.Window) float64        { return ifOpen(w, w.Jain) }
+
+func ifOpen(w *traffic.Window, v float64) float64 {
+	if w.Open == 0 {
+		return math.NaN()
+	}
+	return v
 }
 
 // connectP99 is in milliseconds; NaN without a reply in the window.

@@ -354,5 +354,8 @@ func (r *Results) means() string {
 			of = fmt.Sprintf("; of times of responses and open connections by %d batches of each run", len(b[0]))
 		}
 	}
+	if most == 1 && r.Missing == 0 && of == "" {
+		return "one run of each algorithm, so without confidence intervals"
+	}
 	return fmt.Sprintf("means of %s, ± 95%% confidence (Student's t)%s", runs, of)
 }

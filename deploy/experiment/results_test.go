@@ -52,3 +52,27 @@ func TestNoReply(t *testing.T) {
 		t.Error("the report has NaN")
 	}
 }
+
+// TestIdle: the balance is that of the time with open connections, and there is none without flows.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	at := func(rate string) string {
+		text := strings.NewReplacer("rate: 100", "rate: "+rate, "20000h", "10ms", "duration: 5s", "duration: 300s", "columns: [connect_p99, response_mean]", "columns: [refused, max_mean, jain, flows_max_mean, flows_jain]").Replace(stuck)
+		return text
+	}
+	results, dir := run(t, parse(t, at("0.000001")))
+	if text := results.Text(); !strings.Contains(strings.Join(strings.Fields(text), " "), "random - - - - - means of 2 runs") {
+		t.Errorf("without flows there are values:\n%s", text)
+	}
+	if page := readFile(t, dir, experiment.FileReport); strings.Contains(page, "NaN") {
+		t.Error("the report has NaN")
+	}
+	// Nearly always at most one of two endpoints has a connection.
+	results, _ = run(t, parse(t, strings.Replace(at("2"), "seeds: 2", "seeds: 1", 1)))
+	if v := results.Cells[0].Values; v["open_mean"] == 0 || v["open_mean"] > 0.1 || v["jain"] < 0.5 || v["jain"] > 0.6 || v["max_mean"] < 1.8 || v["max_mean"] > 2 {
+		t.Errorf("%g open connections in the mean: Jain's index %g, max/mean %g; want those of one connection", v["open_mean"], v["jain"], v["max_mean"])
+	}
+	if text := results.Text(); !strings.Contains(text, "\none run of each algorithm, so without confidence intervals\n") {
+		t.Errorf("a mean of one run has an interval:\n%s", text)
+	}
+}

@@ -34,7 +34,7 @@ type Result struct {
 	// Waited is the share of connections that waited for a worker.
 	Waited float64
 	// Open, MaxOverMean and Jain are about the open connections of endpoints: the means of the rows of Windows
-	// after the warm-up.
+	// after the warm-up, for MaxOverMean and Jain of those with open connections. They are 0 if there are none.
 	Open, MaxOverMean, Jain float64
 	// FlowsMaxOverMean and FlowsJain are about the flows of endpoints after the warm-up.
 	FlowsMaxOverMean, FlowsJain float64
@@ -175,7 +175,9 @@ func (r *Result) Finish(warmup time.Duration, waited, all int) {
 	for i := range r.Windows {
 		if w := &r.Windows[i]; w.End > warmup {
 			open, endpoints = append(open, float64(w.Open)), append(endpoints, float64(w.Endpoints))
-			maxOverMean, jain = append(maxOverMean, w.MaxOverMean), append(jain, w.Jain)
+			if w.Open > 0 {
+				maxOverMean, jain = append(maxOverMean, w.MaxOverMean), append(jain, w.Jain)
+			}
 		}
 	}
 	r.Endpoints = stats.Mean(endpoints)
