@@ -102,6 +102,24 @@ func TestWarningsOfBoth(t *testing.T) {
 	}
 }
 
+// TestLateFlows: live runs on a machine that is too slow have a warning.
+func TestLateFlows(t *testing.T) {
+	t.Parallel()
+	results, dir := run(t, parse(t, strings.ReplaceAll(stuck, "20000h", "10ms")))
+	for late, want := range map[float64]int{0.001: 0, 2.5: 1} {
+		for _, c := range results.Cells {
+			c.Values["late_p99"] = late
+		}
+		if err := results.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		const text = "random: flows began late, one in a hundred by 2.5 s or more, and took "
+		if n := len(slices.DeleteFunc(slices.Clone(results.Run.Warnings), func(w string) bool { return !strings.HasPrefix(w, text) })); n != want {
+			t.Errorf("flows are %g s late: %q", late, results.Run.Warnings)
+		}
+	}
+}
+
 // TestErrorOfTheSimulation: it has the confidence interval of the differences of runs with the same seed.
 func TestErrorOfTheSimulation(t *testing.T) {
 	t.Parallel()

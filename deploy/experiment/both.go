@@ -107,7 +107,7 @@ func (b *Both) Write(dir string) error {
 	p := newPage(b.Live.Name, b.Live.Title)
 	for _, r := range []*Results{b.Simulated, b.Live} {
 		if r.Missing > 0 {
-			p.put("<p><strong>Incomplete: %d runs are missing (%s).</strong></p>\n", r.Missing, r.Run.Backend)
+			p.put("<p><strong>Incomplete: %s (%s).</strong></p>\n", r.Lacks(), r.Run.Backend)
 		}
 	}
 	p.put("<p>The same file, simulated and live: in a lab on one machine, with a real kernel and real connections.</p>\n")

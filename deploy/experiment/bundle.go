@@ -47,7 +47,7 @@ func Bundle(dir string, w io.Writer) (large []string, err error) {
 		return nil, err
 	}
 	if r.Missing > 0 {
-		return nil, fmt.Errorf("%s is incomplete: %d runs are missing; run the experiment to its end first", dir, r.Missing)
+		return nil, fmt.Errorf("%s is incomplete: %s; run the experiment to its end first", dir, r.Lacks())
 	}
 	for _, in := range r.Run.Files {
 		if _, err := os.Stat(filepath.Join(dir, dirFiles, in.Name)); err != nil {

@@ -297,7 +297,7 @@ func TestNoBundle(t *testing.T) {
 		{"incomplete", func(dir string) error {
 			cells, err := filepath.Glob(filepath.Join(dir, "cells", "*-1.json"))
 			return errors.Join(err, os.Remove(cells[0]))
-		}, "is incomplete: 1 runs are missing; run the experiment to its end first"},
+		}, "is incomplete: 1 run is missing; run the experiment to its end first"},
 		{"script", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "scripts/first.star"), []byte(failing), 0o600)
 		}, "a file of the experiment was changed after the runs"},

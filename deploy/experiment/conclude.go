@@ -132,6 +132,12 @@ func (r *Results) warn(s *Series) {
 	if s.Short > 0 {
 		add("in %d of %d runs, MSER-5 finds no end of the warm-up in the first half: use a longer duration", s.Short, s.Runs)
 	}
+	// A busy machine begins flows of live runs late. Later than they take, the load is another one than that of the file.
+	of := series{s.Algorithm, s.Point}
+	if late, takes := r.interval(of, "late_p99"), r.interval(of, "response_mean"); late.N > 0 && takes.N > 0 && late.Mean > takes.Mean {
+		add("flows began late, one in a hundred by %s or more, and took %s: the machine is too slow for this load, and these are not results of it; want less load, or a machine without other work",
+			secondsText(late.Mean), secondsText(takes.Mean))
+	}
 	measured := s.Duration - s.Warmup
 	switch {
 	case s.Load >= 1:

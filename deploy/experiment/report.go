@@ -78,7 +78,7 @@ func (r *Results) Report() []byte {
 	}
 	p := newPage(r.Name, r.Title)
 	if r.Missing > 0 {
-		p.put("<p><strong>Incomplete: %d runs are missing.</strong></p>\n", r.Missing)
+		p.put("<p><strong>Incomplete: %s.</strong></p>\n", r.Lacks())
 	}
 	p.table(r.Table())
 	for _, s := range r.sections() {

@@ -81,6 +81,14 @@ func Open(dir string) (*Results, error) {
 	}
 }
 
+// Lacks says how many runs are missing.
+func (r *Results) Lacks() string {
+	if r.Missing == 1 {
+		return "1 run is missing"
+	}
+	return fmt.Sprintf("%d runs are missing", r.Missing)
+}
+
 // read reads the cells that it does not have yet.
 func (r *Results) read(dir string, cells []Key) error {
 	known := make(map[Key]int)

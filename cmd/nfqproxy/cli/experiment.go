@@ -184,7 +184,7 @@ func runExperiment(ctx context.Context, r *experiment.Runner, bar *progressBar) 
 	case results == nil || len(results.Cells) == 0:
 		return nil, errors.New("interrupted before a run was finished")
 	case ctx.Err() != nil:
-		return results, fmt.Errorf("interrupted: %d runs are missing; the same command continues", results.Missing)
+		return results, fmt.Errorf("interrupted: %s; the same command continues", results.Lacks())
 	}
 	return results, nil
 }
