@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
@@ -350,7 +351,7 @@ func TestJob(t *testing.T) {
 		for name, test := range map[string]func(*useCase){
 			"whole": (*useCase).testWhole, "until": (*useCase).testUntil, "interrupted": (*useCase).testInterrupted, "away": (*useCase).testAway, "drained": (*useCase).testDrained,
 			"failed": (*useCase).testFailed, "image": (*useCase).testImage, "deleted": (*useCase).testDeleted, "refused": (*useCase).testRefused,
-			"rights": (*useCase).testRights,
+			"rights": (*useCase).testRights, "idle": (*useCase).testIdle, "suspended": (*useCase).testSuspended,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -540,6 +541,49 @@ func (c *useCase) testImage() {
 	c.w.set(c.namespace, nil)
 	c.timing.patience = testTimeout
 	c.finishes()
+}
+
+// testIdle: a Job whose pods are refused says why, and continues once they are not.
+func (c *useCase) testIdle() {
+	ranges := c.w.Client().CoreV1().LimitRanges(c.namespace)
+	small := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+		{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")}},
+	}}}
+	if _, err := ranges.Create(c.Context(), small, metav1.CreateOptions{}); err != nil {
+		c.Fatal(err)
+	}
+	c.timing.patience = time.Second // an explanation comes after a sixth of it
+	c.onNote = func() {
+		if strings.Contains(c.notes[len(c.notes)-1], "has no pods") {
+			if err := ranges.Delete(c.Context(), "small", metav1.DeleteOptions{}); err != nil {
+				c.Error(err)
+			}
+		}
+	}
+	c.finishes()
+	c.noted(" has no pods: FailedCreate: ")
+}
+
+// testSuspended: a Job that somebody suspends waits, and continues when it is resumed.
+func (c *useCase) testSuspended() {
+	suspend := func(is bool) {
+		patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, is)
+		if _, err := c.w.Client().BatchV1().Jobs(c.namespace).Patch(c.Context(), c.jobs()[0], types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			c.Error(err)
+		}
+	}
+	c.w.set(c.namespace, func(*corev1.Pod) {})
+	c.onNote = func() {
+		switch {
+		case len(c.notes) == 1:
+			suspend(true)
+		case strings.HasSuffix(c.notes[len(c.notes)-1], " is suspended"):
+			c.w.set(c.namespace, nil)
+			suspend(false)
+		}
+	}
+	c.finishes()
+	c.noted(" is suspended")
 }
 
 // testDeleted: somebody deletes the Job.
