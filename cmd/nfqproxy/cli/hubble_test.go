@@ -87,11 +87,20 @@ func TestHubbleServer(t *testing.T) {
 	if code, out, complaints = runWith(t.Context(), "status", "--server", server); code != 0 || !strings.Contains(out, "node-a") || !strings.Contains(out, "Cilium, observed by Hubble") {
 		t.Errorf("status: %d, %s%s", code, out, complaints)
 	}
-	for _, command := range []string{"web --no-open", "objects", "timeline web"} {
+	for _, command := range []string{"objects", "timeline web"} {
 		code, out, complaints := runWith(t.Context(), append(strings.Fields(command), "--server", server)...)
 		if code == 0 || !strings.Contains(complaints, "Hubble has no ") || !strings.Contains(complaints, "use nfqproxy flows or record") {
 			t.Errorf("%s: %d, %s%s", command, code, out, complaints)
 		}
+	}
+	for command, shows := range map[string]string{"web --no-open": "nfqproxy web shows nodes and Services", "top": "nfqproxy top shows counts of Services"} {
+		code, out, complaints := runWith(t.Context(), append(strings.Fields(command), "--server", server)...)
+		if want := shows + ", and Hubble only reports flows: use nfqproxy flows or nfqproxy record with --server " + server; code == 0 || !strings.Contains(complaints, want) {
+			t.Errorf("%s: %d, %s%s", command, code, out, complaints)
+		}
+	}
+	if code, _, complaints := runWith(t.Context(), "flows", "--server", "hubble:127.0.0.1:4245"); code == 0 || !strings.Contains(complaints, "want hubble://HOST:PORT") {
+		t.Errorf("wrong scheme: %d, %s", code, complaints)
 	}
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("a-token-of-another-api"), 0o600); err != nil {

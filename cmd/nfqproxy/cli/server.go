@@ -50,6 +50,10 @@ func connect(server, token string) (observe.Observer, error) {
 		}
 		return s, nil
 	}
+	// hubble:PORT is a host of that name.
+	if strings.HasPrefix(server, "hubble+") || strings.HasPrefix(server, "hubble:") && strings.Count(server, ":") > 1 {
+		return nil, fmt.Errorf("server %q: want hubble://HOST:PORT, hubble+tls://HOST:PORT or hubble+unix:/PATH", server)
+	}
 	return remote.NewClient(server, remote.ClientOptions{Token: token})
 }
 
@@ -121,6 +125,14 @@ func (f *serverFlags) observer(ctx context.Context, connect connector, stderr io
 		s.Note = func(note string) { fmt.Fprintln(stderr, "nfqproxy: note:", note) }
 	}
 	return o, err
+}
+
+// notHubble returns an error if the server is a Hubble: a command shows what it does not report.
+func (f *serverFlags) notHubble(command, shows string) error {
+	if !hubblesource.Is(f.server) {
+		return nil
+	}
+	return fmt.Errorf("nfqproxy %s shows %s, and Hubble only reports flows: use nfqproxy flows or nfqproxy record with --server %s", command, shows, f.server)
 }
 
 // serviceName completes an argument SERVICE: without a namespace it is in that of --namespace, of the kubeconfig's context

@@ -27,7 +27,8 @@ func newTopCommand(connect connector) *cobra.Command {
 		Long: `Show services live, full screen: new flows per second, their distribution over the
 endpoints, unanswered flows, and refused flows with the reason. Enter opens the endpoints
 of a service with expected and actual shares, then their recent flows, then the details of
-a flow. ? lists the keys.`,
+a flow. ? lists the keys. Hubble does not count the flows of Services, so --server takes no
+hubble:// here.`,
 		Example: `  nfqproxy top
   nfqproxy top --namespace shop --active`,
 		Args:        noArgs,
@@ -50,6 +51,9 @@ func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
 	style := f.server.style(cmd.OutOrStdout())
 	zone, err := f.zone.location()
 	if err != nil {
+		return err
+	}
+	if err := f.server.notHubble("top", "counts of Services"); err != nil {
 		return err
 	}
 	if !isTerminal(cmd.InOrStdin()) || width(cmd.OutOrStdout()) == nil {

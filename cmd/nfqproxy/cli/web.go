@@ -65,6 +65,9 @@ If a lab is running, open the lab's own page.`,
 
 func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if err := f.server.notHubble("web", "nodes and Services"); err != nil {
+		return err
+	}
 	cluster, err := f.server.ofCluster()
 	if err != nil {
 		return err
