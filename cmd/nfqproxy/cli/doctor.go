@@ -72,13 +72,14 @@ fails.`,
 		Args:        noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			found, examined, err := f.findings(cmd, connect)
-			if err == nil {
-				err = f.write(cmd.OutOrStdout(), found, examined)
-			}
 			if err != nil {
 				return err
 			}
-			if len(found) > 0 && found[0].Wrong() {
+			wrong := len(found) > 0 && found[0].Wrong()
+			if err := f.write(cmd.OutOrStdout(), found, examined); err != nil {
+				return err
+			}
+			if wrong {
 				return answerNo
 			}
 			return nil
@@ -151,7 +152,7 @@ func (f *doctorFlags) ofCluster(ctx context.Context, connect connector, stdin io
 
 func (f *doctorFlags) write(w io.Writer, found []diagnose.Finding, examined []*diagnose.Examined) error {
 	if f.output != "text" {
-		found = slices.DeleteFunc(found, func(d diagnose.Finding) bool { return d.Ignored != "" && !f.notes })
+		found = slices.DeleteFunc(slices.Clone(found), func(d diagnose.Finding) bool { return d.Ignored != "" && !f.notes })
 		return writeValue(w, f.output, struct {
 			Version  int                  `json:"version"`
 			Findings []diagnose.Finding   `json:"findings"`
