@@ -266,12 +266,20 @@ func changeText(c *observe.Change) string {
 	return strings.Join(parts, ", ")
 }
 
-// offset is a time after the start of a change.
+// offset is a time after the start of a change: in milliseconds, or as 2m3.5s once it is far from the start.
 func offset(start time.Time, at *time.Time) string {
 	if at == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%+.1f ms", float64(at.Sub(start).Microseconds())/1000)
+	const far = 10 * time.Second
+	switch d := at.Sub(start); {
+	case d >= far:
+		return "+" + d.Round(100*time.Millisecond).String()
+	case d <= -far:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return fmt.Sprintf("%+.1f ms", float64(d.Microseconds())/1000)
+	}
 }
 
 // firstFlow is the first flow by a table; of an observed proxy it is not known by which table it decided.

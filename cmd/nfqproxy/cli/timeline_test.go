@@ -20,3 +20,19 @@ func TestStartOf(t *testing.T) {
 		}
 	}
 }
+
+// TestOffset: times far from the start of a change are not in milliseconds.
+func TestOffset(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for want, after := range map[string]time.Duration{
+		"+0.0 ms": 0, "+19.2 ms": 19200 * time.Microsecond, "-4.9 ms": -4900 * time.Microsecond, "+9999.9 ms": 9999900 * time.Microsecond,
+		"+20m28.3s": 1228265800 * time.Microsecond, "-1m0s": -time.Minute,
+	} {
+		if got := offset(start, new(start.Add(after))); got != want {
+			t.Errorf("%s: %s, want %s", after, got, want)
+		}
+	}
+	if got := offset(start, nil); got != "-" {
+		t.Error(got)
+	}
+}

@@ -59,12 +59,15 @@ func (s *Screen) print(text string) error {
 
 // Waiting prints that the hold is armed.
 func (s *Screen) Waiting(h *observe.Hold) error {
-	return s.print(fmt.Sprintf("Waiting for a flow %s, up to %d seconds.\n", filterInWords(h.Query.Flow), seconds(h.Query)))
+	return s.print(fmt.Sprintf("Waiting for a flow %s, up to %s.\n", filterInWords(h.Query.Flow), seconds(h.Query)))
 }
 
 // seconds is how long a hold waits.
-func seconds(q observe.HoldQuery) int {
-	return cmp.Or(q.Seconds, observe.DefaultHoldSeconds)
+func seconds(q observe.HoldQuery) string {
+	if q.Seconds == 1 {
+		return "1 second"
+	}
+	return fmt.Sprintf("%d seconds", cmp.Or(q.Seconds, observe.DefaultHoldSeconds))
 }
 
 // filterInWords describes the filter.

@@ -47,7 +47,7 @@ func (s *Session) Run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return errors.Join(cancel(ctx, holder, hold.ID), s.Screen.Interrupted(hold))
 	case hold.Record == nil:
-		return fmt.Errorf("no flow %s in %d seconds", filterInWords(s.Query.Flow), seconds(s.Query))
+		return fmt.Errorf("no flow %s in %s", filterInWords(s.Query.Flow), seconds(s.Query))
 	}
 	return s.end(ctx, hold)
 }
