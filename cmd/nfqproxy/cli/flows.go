@@ -158,7 +158,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	if err != nil {
 		return err
 	}
-	o := text.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Walk: f.walk, Zone: zone}
+	o := text.Options{Style: style, Follow: f.query.Follow, Recorded: f.history != "", NoHeaders: f.noHeaders, Walk: f.walk, Zone: zone}
 	if _, err := text.NewPrinter(io.Discard, f.output, o); err != nil { // before the request
 		return fmt.Errorf("--output %w", err)
 	}

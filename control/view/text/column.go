@@ -130,8 +130,8 @@ func formatTime(t *time.Time, zone *time.Location, now time.Time) string {
 	return at.Format(dayTime)
 }
 
-// duration is the flow's lifetime; of an open flow, until now or until the event. The kernel keeps the entry of a flow that has ended for a
-// while (TIME_WAIT): that is no part of it.
+// duration is the flow's lifetime; of an open flow, until now or, in a stream or a history, until the event. The kernel keeps the entry
+// of a flow that has ended for a while (TIME_WAIT): that is no part of it.
 func duration(r *flow.Record, o Options) string {
 	l := r.Life
 	if l == nil {
@@ -140,7 +140,7 @@ func duration(r *flow.Record, o Options) string {
 	switch {
 	case l.State.IsDecision() && l.State.Ended(): // it reached no endpoint
 		return ""
-	case l.Open() && !o.Follow && r.Time != nil:
+	case l.Open() && !o.Follow && !o.Recorded && r.Time != nil:
 		return unit.Duration(max(0, o.now().Sub(*r.Time)))
 	case l.Over && l.State.Ended() && r.Time != nil:
 		return unit.Duration(max(0, l.Since.Sub(*r.Time)))

@@ -32,6 +32,8 @@ type Options struct {
 	Style Style
 	// Follow: each record is an event of an endless stream.
 	Follow bool
+	// Recorded: the records are of a history, and nothing is known of their flows after them.
+	Recorded bool
 	// NoHeaders leaves out the line of the columns' names.
 	NoHeaders bool
 	// Walk adds the walk through the chains below each line. A story has it in words by default.

@@ -77,6 +77,9 @@ func TestLists(t *testing.T) {
 			o.Now = func() time.Time { return observetest.Now.Add(24 * time.Hour) }
 		}},
 		{name: "zone", change: func(o *text.Options) { o.Zone = time.FixedZone("CET", 3600) }},
+		{name: "recorded", change: func(o *text.Options) {
+			o.Recorded, o.Now = true, func() time.Time { return observetest.Now.Add(3 * time.Hour) }
+		}},
 		{name: "name", format: "name"},
 		{name: "custom-columns", format: "custom-columns=ID:.id,TO:.endpoint,BYTES:{.life.sent.bytes},COULD:candidates[*].endpoint"},
 	}
