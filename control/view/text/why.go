@@ -27,11 +27,17 @@ func (s Style) Answer(a *diagnose.Answer, walk Walk) string {
 			line("look at", at)
 		}
 	}
+	notes := a.Notes
 	for _, p := range problems(a) {
-		line("problem", fmt.Sprintf("%s (%s)", p.Text, p.Code), p.Do)
+		do := p.Do
+		// A note that counts the endpoints with this problem repeats it; the headline has the number.
+		if i := slices.IndexFunc(notes, func(n diagnose.Finding) bool { return n.Code == p.Code && strings.HasSuffix(n.Text, ": "+p.Text) }); i >= 0 {
+			do, notes = notes[i].Do, slices.Concat(notes[:i], notes[i+1:])
+		}
+		line("problem", fmt.Sprintf("%s (%s)", p.Text, p.Code), do)
 	}
-	for i := range a.Notes {
-		n := &a.Notes[i]
+	for i := range notes {
+		n := &notes[i]
 		line("note", fmt.Sprintf("%s (%s)", n.Text, n.Code), n.Do)
 	}
 	line("source", end(&a.Source))
