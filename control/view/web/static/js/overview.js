@@ -88,7 +88,7 @@ export class OverviewView {
       d && h('p', { class: 'hint' }, [
         d.table ? `table ${number(d.table.generation)}, ${age < 1 ? 'new' : `${seconds(age)} old`}: ${plural(d.table.services, 'service')}, ${plural(d.table.endpoints, 'endpoint')}` : 'no service table yet',
         Object.values(d.decidedBy ?? {}).includes('kernel-copy') && 'the kernel’s copy decides',
-        fill !== null && `${number(d.connections.entries)} connections (${percent(fill)} of the table)`,
+        fill !== null && `${plural(d.connections.entries, 'connection')} (${percent(fill)} of the table)`,
       ].filter(Boolean).join('  ·  ')));
   }
 }
