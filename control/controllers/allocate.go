@@ -20,11 +20,8 @@ const (
 // Allocate fills in what the API server allocates for Services that lack it: ClusterIPs of the prefixes, by the
 // Service's ipFamilyPolicy and ipFamilies, node ports, and target ports. It changes the Services. What it allocates
 // follows from the Services' names, if no other Service has it, so that a Service keeps its address when others come
-// and go. An error names a Service that cannot have one, or two that have the same ClusterIP or node port.
+// and go. An error names a Service that cannot have one.
 func Allocate(services []*corev1.Service, prefixes []netip.Prefix) error {
-	if err := unique(services); err != nil {
-		return err
-	}
 	a := allocator{prefixes: prefixes, addresses: make(map[netip.Addr]bool), ports: make(map[int32]bool)}
 	for _, s := range services {
 		for _, ip := range s.Spec.ClusterIPs {
@@ -45,8 +42,9 @@ func Allocate(services []*corev1.Service, prefixes []netip.Prefix) error {
 	return nil
 }
 
-// unique returns an error if two Services have the same ClusterIP or node port: the API server refuses the second one.
-func unique(services []*corev1.Service) error {
+// Unique returns an error if two Services have the same ClusterIP or node port. The API server refuses the second one; Allocate does
+// not, because files that were written for a cluster may have both.
+func Unique(services []*corev1.Service) error {
 	type nodePort struct {
 		port     int32
 		protocol corev1.Protocol

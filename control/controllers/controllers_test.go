@@ -87,8 +87,8 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-// TestAllocateTwice: no two Services have the same ClusterIP or node port; TCP and UDP may share a number.
-func TestAllocateTwice(t *testing.T) {
+// TestUnique: no two Services have the same ClusterIP or node port; TCP and UDP may share a number.
+func TestUnique(t *testing.T) {
 	at := func(name, ip string, port int32, p corev1.Protocol) *corev1.Service {
 		return service(name, func(s *corev1.ServiceSpec) {
 			s.Type, s.ClusterIP, s.ClusterIPs = corev1.ServiceTypeNodePort, ip, []string{ip}
@@ -104,7 +104,7 @@ func TestAllocateTwice(t *testing.T) {
 		{at("b", "10.96.0.9", 30080, corev1.ProtocolUDP), ""},
 		{service("b", func(s *corev1.ServiceSpec) { s.ClusterIP, s.ClusterIPs = "None", []string{"None"} }), ""},
 	} {
-		err := Allocate([]*corev1.Service{at("a", "10.96.0.8", 30080, corev1.ProtocolTCP), test.other}, both)
+		err := Unique([]*corev1.Service{at("a", "10.96.0.8", 30080, corev1.ProtocolTCP), test.other})
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want)) {
 			t.Errorf("%v, want %q", err, test.want)
 		}

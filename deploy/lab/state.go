@@ -191,7 +191,7 @@ func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest
 	if err := controllers.Allocate(o.Services, labfile.Of(&o).ServicePrefixes()); err != nil {
 		return nil, err
 	}
-	if err := s.spec.apart(o.Services); err != nil {
+	if err := cmp.Or(controllers.Unique(o.Services), s.spec.apart(o.Services)); err != nil {
 		return nil, err
 	}
 	o.Nodes, o.Pods, o.Deployments = s.nodeObjects(), s.podObjects(), s.deploymentObjects()
