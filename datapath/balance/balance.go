@@ -240,20 +240,21 @@ func (p *port) forget() {
 }
 
 // Follow prepares the service ports of a new table that had flows before, so that their first flows
-// under the table need no memory; it forgets those that have gone. The time it takes depends on
-// what changed. Tables come one after the other.
-func (b *Balancer) Follow(t *decision.Table) {
+// under the table need no memory. It forgets those that had gone with the table before, and returns them. The time it
+// takes depends on what changed. Tables come one after the other.
+func (b *Balancer) Follow(t *decision.Table) (forgotten []Key) {
 	b.mu.Lock()
 	before := b.table
 	b.table = t
 	unused := before == nil && len(b.ports) == 0
 	b.mu.Unlock()
 	if unused { // no service port has had flows: all of the table's are left to their first one
-		return
+		return nil
 	}
 	for _, k := range b.gone {
 		if !b.has(t.Service(k.Service.Service()), k) {
 			b.remove(k)
+			forgotten = append(forgotten, k)
 		}
 	}
 	b.gone = nil
@@ -275,6 +276,7 @@ func (b *Balancer) Follow(t *decision.Table) {
 			}
 		}
 	})
+	return forgotten
 }
 
 // has reports whether the service port is among others that the Balancer serves.

@@ -79,17 +79,13 @@ func New(algorithms []balance.Algorithm, now func() int64) *Shadows {
 
 // Follow prepares for a new table; see [balance.Balancer.Follow].
 func (s *Shadows) Follow(t *decision.Table) {
-	before := s.list[0].Table()
-	for _, o := range s.list {
-		o.Follow(t)
+	var forgotten []balance.Key
+	for _, o := range s.list { // all serve the same service ports
+		forgotten = o.Follow(t)
 	}
-	t.ChangedServices(before, func(_ decision.ServiceName, was, is []*decision.ServicePort) {
-		for _, p := range was {
-			if !slices.ContainsFunc(is, func(q *decision.ServicePort) bool { return balance.KeyOf(p) == balance.KeyOf(q) }) {
-				s.counts.Delete(balance.KeyOf(p))
-			}
-		}
-	})
+	for _, k := range forgotten {
+		s.counts.Delete(k)
+	}
 }
 
 // random is the source of the shadows' draws: the workers' own ones stay as they are without shadows.

@@ -203,6 +203,22 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// TestLateFlows: a service that comes back begins anew, though flows of the table that had it came after it had gone.
+func TestLateFlows(t *testing.T) {
+	first := tableOf(1, port("web", 2))
+	s := newShadows(t, "lc", first)
+	open(s, first, 0, always(0))
+	s.Follow(tableOf(2))
+	open(s, first, 1, always(0))
+	s.Follow(tableOf(3))
+	again := tableOf(4, port("web", 2))
+	s.Follow(again)
+	open(s, again, 2, always(0))
+	if got, want := loads(s), "web 1 | 1/1 0/0 | =1 1/1 0/0\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestParse: each mistake has its message.
 func TestParse(t *testing.T) {
 	r := balance.NewRegistry()
