@@ -28,7 +28,7 @@ var alwaysThere = []engine.FlowClass{
 // function, which may be called by several goroutines at once. Before, there are no metrics of the
 // datapath. [engine.Engine.Stats] is such a function.
 func (m *Metrics) ReadStats(stats func() engine.Stats) {
-	m.datapath.set(func(to scrape) {
+	m.read(func(to scrape) {
 		s := stats()
 		to.datapath(&s)
 	})

@@ -36,12 +36,12 @@ const readTimeout = 5 * time.Second
 // node. Metrics that it cannot provide are left out of a scrape, and the reason is logged.
 func (m *Metrics) ReadFlows(o observe.Observer, s ServiceMetrics) {
 	s.Limit = cmp.Or(s.Limit, DefaultServiceLimit)
-	m.flows.set(func(to scrape) {
+	m.read(func(to scrape) {
 		if err := to.flows(o); err != nil {
 			to.invalid(fmt.Errorf("counters of flows: %w", err))
 		}
 	})
-	m.services.set(func(to scrape) {
+	m.read(func(to scrape) {
 		if err := to.services(o, s); err != nil {
 			to.invalid(fmt.Errorf("flows of services: %w", err))
 		}

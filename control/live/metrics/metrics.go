@@ -25,13 +25,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Metrics has its own registry. It is safe for concurrent use.
+// Metrics has its own registry. It is safe for concurrent use; each of its Read methods is called once.
 type Metrics struct {
 	registry    *prometheus.Registry
 	proxy       *proxy
 	convergence *convergence
-	// What is read at scrape time.
-	table, datapath, flows, services, limits, scripts, shadows source
+	table       atomic.Pointer[decision.Table] // in force; nil: none yet
 }
 
 // New returns the metrics of a program of the version.
@@ -47,25 +46,26 @@ func New(version string) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		info,
-		&m.table, &m.datapath, &m.flows, &m.services, &m.limits, &m.scripts, &m.shadows,
 	)
+	m.read(func(to scrape) {
+		if t := m.table.Load(); t != nil {
+			to.table(t)
+		}
+	})
 	return m
 }
 
-// source is a [prometheus.Collector] of metrics that are read at scrape time. It has none before set.
-type source struct{ read atomic.Pointer[func(scrape)] }
+// read makes every scrape from now on read metrics with the function.
+func (m *Metrics) read(s source) { m.registry.MustRegister(s) }
 
-func (s *source) set(read func(scrape)) { s.read.Store(&read) }
+// source is a [prometheus.Collector] of metrics that are read at scrape time.
+type source func(scrape)
 
 // Describe describes nothing: each metric comes with its description.
-func (*source) Describe(chan<- *prometheus.Desc) {}
+func (source) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
-func (s *source) Collect(to chan<- prometheus.Metric) {
-	if read := s.read.Load(); read != nil {
-		(*read)(to)
-	}
-}
+func (s source) Collect(to chan<- prometheus.Metric) { s(to) }
 
 // scrape takes the metrics of one scrape.
 type scrape chan<- prometheus.Metric
@@ -92,7 +92,7 @@ func (to scrape) gauge(name, help string, n int) { to.gauges(name, help)(float64
 
 // ReadLimits makes every scrape from now on read the use of the quotas.
 func (m *Metrics) ReadLimits(s *limit.Set) {
-	m.limits.set(func(to scrape) {
+	m.read(func(to scrape) {
 		inUse := to.gauges("nfqproxy_server_in_use", "Connections, streams and requests in use at a server.", "server", "what")
 		most := to.gauges("nfqproxy_server_limit", "Limit of connections, streams and requests of all clients together.", "server", "what")
 		refused := to.counters("nfqproxy_server_refused_total", "Connections, streams and requests refused by the limit of all clients together (total) or of one client (client).", "server", "what", "limit")
@@ -105,28 +105,26 @@ func (m *Metrics) ReadLimits(s *limit.Set) {
 	})
 }
 
-// readTable makes every scrape from now on read the service table.
-func (m *Metrics) readTable(t *decision.Table) {
-	m.table.set(func(to scrape) {
-		to.gauges("nfqproxy_table_generation", "Number of the service table in force, counted from 1.")(float64(t.Generation()))
-		to.gauges("nfqproxy_table_built_timestamp_seconds", "When the service table in force was built; time() minus this is its age.")(float64(t.Built().UnixNano()) / 1e9)
-		ports := to.gauges("nfqproxy_service_ports", "Ports of Services in the table in force.", familyLabel)
-		endpoints := to.gauges("nfqproxy_endpoints", "Endpoints in the table in force, usable or not, once for each service port.", familyLabel)
-		noLocal := to.gauges("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with traffic policy Local and usable endpoints, but none on this node. A gauge.", "traffic_policy", familyLabel)
-		for _, f := range families {
-			c := t.Counts(f)
-			ports(float64(c.ServicePorts), f.String())
-			endpoints(float64(c.Endpoints), f.String())
-			noLocal(float64(c.NoLocalInternal), "internal", f.String())
-			noLocal(float64(c.NoLocalExternal), "external", f.String())
-		}
-	})
+// table reads the service table.
+func (to scrape) table(t *decision.Table) {
+	to.gauges("nfqproxy_table_generation", "Number of the service table in force, counted from 1.")(float64(t.Generation()))
+	to.gauges("nfqproxy_table_built_timestamp_seconds", "When the service table in force was built; time() minus this is its age.")(float64(t.Built().UnixNano()) / 1e9)
+	ports := to.gauges("nfqproxy_service_ports", "Ports of Services in the table in force.", familyLabel)
+	endpoints := to.gauges("nfqproxy_endpoints", "Endpoints in the table in force, usable or not, once for each service port.", familyLabel)
+	noLocal := to.gauges("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with traffic policy Local and usable endpoints, but none on this node. A gauge.", "traffic_policy", familyLabel)
+	for _, f := range families {
+		c := t.Counts(f)
+		ports(float64(c.ServicePorts), f.String())
+		endpoints(float64(c.Endpoints), f.String())
+		noLocal(float64(c.NoLocalInternal), "internal", f.String())
+		noLocal(float64(c.NoLocalExternal), "external", f.String())
+	}
 }
 
 // ReadScripts makes every scrape from now on read the failures of balancing scripts: the function calls each for every
 // script, with its failures so far. Several goroutines may call the function at once.
 func (m *Metrics) ReadScripts(scripts func(each func(script string, failures uint64))) {
-	m.scripts.set(func(to scrape) {
+	m.read(func(to scrape) {
 		failures := to.counters("nfqproxy_balance_script_failures_total", "Calls of a balancing script that failed; the endpoints of such flows were drawn at random.", "script")
 		scripts(func(script string, n uint64) { failures(n, script) })
 	})
@@ -135,7 +133,7 @@ func (m *Metrics) ReadScripts(scripts func(each func(script string, failures uin
 // ReadShadows makes every scrape from now on read the comparison of shadows; see [shadow.Shadows.Totals]. Several
 // goroutines may call the function at once.
 func (m *Metrics) ReadShadows(shadows func() (actual float64, totals []shadow.Total)) {
-	m.shadows.set(func(to scrape) {
+	m.read(func(to scrape) {
 		flows := to.counters("nfqproxy_shadow_flows_total", "Flows that had a choice, by whether the algorithm of --shadow would have selected the same endpoint.", "algorithm", "same")
 		imbalance := to.gauges("nfqproxy_shadow_imbalance", "Open connections of the services' fullest endpoints over the mean of their endpoints, as it is (algorithm empty) and as it would be with an algorithm of --shadow; 1: all equal, 0: no connections.", "algorithm")
 		actual, totals := shadows()

@@ -229,13 +229,13 @@ func TestPending(t *testing.T) {
 
 func TestConcurrently(t *testing.T) {
 	m := New("")
+	m.ReadStats(exampleStats)
+	m.ReadFlows(exampleObserver(), exampleServices())
 	table := exampleTable()
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
 			for range 20 {
-				m.ReadStats(exampleStats)
-				m.ReadFlows(exampleObserver(), exampleServices())
 				m.Queued(1, 1)
 				m.Applied(servicetable.Sync{Table: table, Services: 1, EndpointSlices: 1})
 				m.Reconciled(decision.IPv4, time.Millisecond, 1)

@@ -105,7 +105,7 @@ func (m *Metrics) Queued(services, endpointSlices int) {
 // Applied records a sync at the moment it is applied.
 func (m *Metrics) Applied(s servicetable.Sync) {
 	p, now := m.proxy, time.Now()
-	m.readTable(s.Table)
+	m.table.Store(s.Table)
 	p.syncDuration.Observe(now.Sub(s.Began).Seconds())
 	p.servicesPending.Sub(float64(s.Services))
 	p.endpointsPending.Sub(float64(s.EndpointSlices))
