@@ -4,7 +4,6 @@ package limit
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 )
 
@@ -141,10 +140,9 @@ func (s *Set) Counts() []Count {
 		return nil
 	}
 	s.mu.Lock()
-	quotas := slices.Clone(s.quotas)
-	s.mu.Unlock()
-	counts := make([]Count, len(quotas))
-	for i, q := range quotas {
+	defer s.mu.Unlock()
+	counts := make([]Count, len(s.quotas))
+	for i, q := range s.quotas {
 		counts[i] = q.Count()
 	}
 	return counts

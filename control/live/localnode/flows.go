@@ -84,11 +84,11 @@ func (n *Node) readKnown(f *observe.Filter, limit int, matches journal.Match) *k
 
 // deliver reads the flows a page at a time.
 func (p *known) deliver(ctx context.Context, n *Node, steps bool, each func(observe.Item) error) error {
-	leftOut := func(gap uint64) error {
+	leftOut := func(gap uint64) error { // flows for no service
 		if gap == 0 {
 			return nil
 		}
-		return each(observe.Item{Missed: n.leftOut(gap)})
+		return each(observe.Item{Missed: &observe.Missed{Node: n.config.Name, Missed: gap, Why: observe.MissedLeftOut}})
 	}
 	entries := make([]journal.Entry, page)
 	for k := page; k == page && ctx.Err() == nil; {
@@ -104,11 +104,6 @@ func (p *known) deliver(ctx context.Context, n *Node, steps bool, each func(obse
 		}
 	}
 	return leftOut(p.gap)
-}
-
-// leftOut reports flows for no service that were left out.
-func (n *Node) leftOut(flows uint64) *observe.Missed {
-	return &observe.Missed{Node: n.config.Name, Missed: flows, Why: observe.MissedLeftOut}
 }
 
 // stream serves one reader.
@@ -224,24 +219,27 @@ func (s *stream) relax(given int) {
 
 // sendMissed reports missed records to the reader, at most once a second.
 func (s *stream) sendMissed() error {
-	if now := time.Now(); now.Sub(s.reported) >= missedInterval {
-		s.reported = now
-		for _, m := range []observe.Missed{{Missed: s.slow, Why: observe.MissedSlow}, {Missed: s.sampled, Why: observe.MissedSampled}, {Missed: s.reader.Lost(), Why: observe.MissedLost}} {
-			if m.Missed == 0 {
-				continue
-			}
-			s.missed.Add(m.Missed)
-			m.Node = s.config.Name
-			if err := s.each(observe.Item{Missed: &m}); err != nil {
-				return err
-			}
+	now := time.Now()
+	if now.Sub(s.reported) < missedInterval {
+		return nil
+	}
+	s.reported = now
+	for _, m := range []observe.Missed{
+		{Missed: s.slow, Why: observe.MissedSlow}, {Missed: s.sampled, Why: observe.MissedSampled},
+		{Missed: s.reader.Lost(), Why: observe.MissedLost}, {Missed: s.left, Why: observe.MissedLeftOut},
+	} {
+		if m.Missed == 0 {
+			continue
 		}
-		s.slow, s.sampled = 0, 0
-		if left := s.left; left > 0 {
-			s.left = 0
-			return s.each(observe.Item{Missed: s.leftOut(left)})
+		if m.IsLoss() {
+			s.missed.Add(m.Missed)
+		}
+		m.Node = s.config.Name
+		if err := s.each(observe.Item{Missed: &m}); err != nil {
+			return err
 		}
 	}
+	s.slow, s.sampled, s.left = 0, 0, 0
 	return nil
 }
 
