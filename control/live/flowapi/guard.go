@@ -134,7 +134,7 @@ func TokenOf(r *http.Request) string {
 	if hasTokenHeader(r) {
 		return r.Header.Get(TokenHeader)
 	}
-	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		return token
 	}
 	return "" // none, or another scheme

@@ -160,6 +160,7 @@ func TestTokens(t *testing.T) {
 		{"a longer one", unix, Config{Token: "secret"}, "Bearer secret1", 401, 0, 0},
 		{"no bearer", unix, Config{Token: "secret"}, "Basic secret", 401, 0, 0},
 		{"given", unix, Config{Token: "secret"}, "Bearer secret", 0, 0, 0},
+		{"given, the scheme in lower case (RFC 9110, 11.1)", unix, Config{Token: "secret"}, "bearer secret", 0, 0, 0},
 		{"loopback, none given", loopback, Config{Token: "secret"}, "", 401, 401, 0},
 		{"loopback of IPv6, none given", loopback6, Config{Token: "secret"}, "", 401, 401, 0},
 		{"loopback, another one", loopback, Config{Token: "secret"}, "Bearer x", 401, 401, 0},
