@@ -8,6 +8,7 @@ package journal
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"math/rand/v2"
 	"reflect"
 	"strconv"
@@ -97,16 +98,14 @@ func New(c Config) *Journal {
 	capacity := cmp.Or(c.Flows, 16384)
 	j := &Journal{
 		prefix: strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32), started: time.Now(), observe: c.Observe,
-		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
+		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity), tuples: tuples{maphash.MakeSeed(), make([]uint64, capacity)},
 		ports:       retained{limit: cmp.Or(c.ServiceBytes, 16<<20), ports: make(map[*decision.ServicePort]*usedPort)},
 		generations: generations{limit: cmp.Or(c.Generations, 1024), byteLimit: cmp.Or(c.GenerationBytes, 16<<20)},
 		services:    make(tallies),
-		changes:     changes{ports: make(map[portKey]*history)},
+		changes:     changes{ports: make(map[portKey]*history), meter: c.Meter},
 		changed:     make(chan struct{}), waited: 1,
 		kernel: kernelView{Kernel: observe.Kernel{Why: "conntrack events are disabled"}, announced: 1, rush: make(chan float64, 1)},
 	}
-	j.tuples = newTuples(j.flows.capacity())
-	j.changes.meter = c.Meter
 	if c.Observe != nil {
 		j.changes.rules = newProxyRules()
 	}

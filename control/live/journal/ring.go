@@ -49,11 +49,6 @@ type tuples struct {
 	chains []uint64 // numbers of the newest flows; 0: none
 }
 
-// newTuples makes one for so many flows.
-func newTuples(flows uint64) tuples {
-	return tuples{maphash.MakeSeed(), make([]uint64, flows)}
-}
-
 func (t *tuples) chain(k key) *uint64 {
 	return &t.chains[maphash.Comparable(t.seed, k)%uint64(len(t.chains))]
 }
