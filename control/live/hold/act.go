@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -167,7 +168,12 @@ func (w *hold) leave(d decision.Decision, action string) (release func()) {
 		r := *record()
 		r.Held = &outcome
 		if gone != nil && action != flow.HoldDropped {
-			r = *w.holder.recordOfReleased(gone, r.Steps)
+			steps := r.Steps
+			r = *gone.Record()
+			r.AddNames(w.holder.config.Names)
+			if journal.HasSteps(gone) {
+				r.Steps = steps
+			}
 		}
 		last = &r
 	}

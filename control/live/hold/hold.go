@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/live/journal"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -132,14 +131,4 @@ func (h *Holder) recordOf(f flow.Flow) func() *flow.Record {
 		r.Steps = kubechains.Walk(f.Table, &f.Packet, &f.Decision)
 		return r
 	})
-}
-
-// recordOfReleased makes the record of a released flow, with the steps that it had.
-func (h *Holder) recordOfReleased(f *flow.Flow, had []flow.Step) *flow.Record {
-	r := f.Record()
-	r.AddNames(h.config.Names)
-	if journal.HasSteps(f) {
-		r.Steps = had
-	}
-	return r
 }
