@@ -244,7 +244,7 @@ func (p *parser) serviceKey(field, s string) ServiceKey {
 		return ServiceKey{}
 	}
 	name, port, _ := strings.Cut(parts[1], ":")
-	return ServiceKey{Namespace: parts[0], Name: name, Port: port, Family: parts[2]}
+	return ServiceKey{decision.ServicePortName{Namespace: parts[0], Name: name, Port: port}, parts[2]}
 }
 
 // QueryOf reads parameters of the flow API into a query, whose fields are of two types: bool and string. Each

@@ -75,29 +75,22 @@ type ServiceQuery struct {
 // ServiceKey identifies a service port in one address family, and is the sort key of lists of
 // services.
 type ServiceKey struct {
-	Namespace, Name string
-	Port            string // its name
-	Family          string // IPv4 or IPv6
+	decision.ServicePortName
+	Family string // IPv4 or IPv6
 }
 
 // Key returns the service's key.
 func (s *Service) Key() ServiceKey {
-	return ServiceKey{Namespace: s.Namespace, Name: s.Name, Port: s.PortName, Family: s.Family}
+	return ServiceKey{decision.ServicePortName{Namespace: s.Namespace, Name: s.Name, Port: s.PortName}, s.Family}
 }
 
 // Compare orders by namespace, name, port and family.
 func (k ServiceKey) Compare(o ServiceKey) int {
-	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Family, o.Family))
+	return cmp.Or(k.Service().Compare(o.Service()), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Family, o.Family))
 }
 
 // String returns namespace/name:port/family, the form of [ServiceQuery.After].
-func (k ServiceKey) String() string {
-	name := k.Name
-	if k.Port != "" {
-		name += ":" + k.Port
-	}
-	return k.Namespace + "/" + name + "/" + k.Family
-}
+func (k ServiceKey) String() string { return k.ServicePortName.String() + "/" + k.Family }
 
 // ObjectsQuery selects a service table, and which of its objects.
 type ObjectsQuery struct {

@@ -79,7 +79,7 @@ func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head fun
 }
 
 func keyOf(s *decision.ServicePort) observe.ServiceKey {
-	return observe.ServiceKey{Namespace: s.Name.Namespace, Name: s.Name.Name, Port: s.Name.Port, Family: s.Family.String()}
+	return observe.ServiceKey{ServicePortName: s.Name, Family: s.Family.String()}
 }
 
 // describe describes a service port with its counts, which it consumes.
