@@ -74,13 +74,6 @@ const (
 	markedEventTimeout = 2 * time.Second
 )
 
-func (j *Journal) timeoutOf(ev *conntrack.Event) time.Duration {
-	if ev.State.Mark&conntrack.DefaultMark != 0 || j.observe != nil {
-		return markedEventTimeout
-	}
-	return eventTimeout
-}
-
 // rate is that of new flows per second in the interval. With a backlog, it is that since the backlog began: a busy machine takes
 // over at once what happened in a long time.
 func (k *kernelView) rate(now time.Time) float64 {
@@ -136,8 +129,11 @@ func (j *Journal) apply(events []conntrack.Event, caught, now time.Time) {
 // wait keeps an event whose flow may still arrive. The entries of most connections that are not
 // known began long ago.
 func (j *Journal) wait(ev *conntrack.Event, now time.Time) {
-	long, young := j.timeoutOf(ev), ev.State.Start.IsZero()
-	switch young = young || now.Sub(ev.State.Start) < long; {
+	long := eventTimeout
+	if ev.State.Mark&conntrack.DefaultMark != 0 || j.observe != nil {
+		long = markedEventTimeout
+	}
+	switch young := ev.State.Start.IsZero() || now.Sub(ev.State.Start) < long; {
 	case j.observe != nil && ev.Kind != conntrack.Began && !j.kernel.waits(ev):
 	case young && len(j.kernel.orphans) < maxOrphans:
 		j.kernel.orphans = append(j.kernel.orphans, unmatchedEvent{*ev, now.Add(long), j.inForce})

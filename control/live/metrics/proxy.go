@@ -55,7 +55,7 @@ func newProxy(r prometheus.Registerer) *proxy {
 		networkProgramming: in.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeproxy_network_programming_duration_seconds",
 			Help:    "Time from a change of a pod or Service (the EndpointSlice's trigger time) until it is applied on this node.",
-			Buckets: programmingBuckets(),
+			Buckets: programmingBuckets,
 		}, []string{familyLabel}),
 		endpointsPending:  gauge("sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not applied yet."),
 		endpointsTotal:    counter("sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices received."),
@@ -83,14 +83,12 @@ var syncBuckets = prometheus.ExponentialBuckets(0.001, 2, 15)
 
 // programmingBuckets are close around the service level objective of some seconds, and
 // wide up to 5 minutes, as kube-proxy's are.
-func programmingBuckets() []float64 {
-	return slices.Concat(
-		prometheus.LinearBuckets(0.25, 0.25, 2),
-		prometheus.LinearBuckets(1, 1, 59),
-		prometheus.LinearBuckets(60, 5, 12),
-		prometheus.LinearBuckets(120, 30, 7),
-	)
-}
+var programmingBuckets = slices.Concat(
+	prometheus.LinearBuckets(0.25, 0.25, 2),
+	prometheus.LinearBuckets(1, 1, 59),
+	prometheus.LinearBuckets(60, 5, 12),
+	prometheus.LinearBuckets(120, 30, 7),
+)
 
 // Queued counts changes of objects that are not applied yet.
 func (m *Metrics) Queued(services, endpointSlices int) {
