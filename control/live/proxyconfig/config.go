@@ -119,7 +119,10 @@ func (c Config) Marshal() ([]byte, error) {
 	if n.PrimaryNodePorts {
 		o.NodePortAddresses = append([]string{keywordPrimary}, o.NodePortAddresses...)
 	}
-	o.IPTables.MasqueradeBit, o.IPTables.MasqueradeAll = masqueradeBit(n), n.MasqueradeAll
+	if n.MasqueradeMark != 0 {
+		o.IPTables.MasqueradeBit = new(int32(bits.TrailingZeros32(n.MasqueradeMark)))
+	}
+	o.IPTables.MasqueradeAll = n.MasqueradeAll
 	o.IPTables.LocalhostNodePorts = &n.LocalhostNodePorts
 	// Zero is "left open" to kube-proxy, which then takes a second for the least time.
 	o.IPTables.SyncPeriod, o.IPTables.MinSyncPeriod = period(c.SyncPeriod), period(c.MinSyncPeriod)
@@ -135,14 +138,6 @@ func (c Config) Marshal() ([]byte, error) {
 	to.TCPBeLiberal = from.TCPBeLiberal
 	to.UDPTimeout, to.UDPStreamTimeout = period(from.UDPTimeout), period(from.UDPStreamTimeout)
 	return yaml.Marshal(&o)
-}
-
-// masqueradeBit is nil, kube-proxy's default, where no mark is set.
-func masqueradeBit(n *servicetable.NodeConfig) *int32 {
-	if n.MasqueradeMark == 0 {
-		return nil
-	}
-	return new(int32(bits.TrailingZeros32(n.MasqueradeMark)))
 }
 
 func period(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }

@@ -80,10 +80,11 @@ func (f *NodeFlags) Apply(c *servicetable.NodeConfig) error {
 			if err != nil {
 				return fmt.Errorf("--node-ip: %w", err)
 			}
+			family := decision.FamilyOf(a)
+			if _, twice := decision.AddressOf(c.IPs, family); twice {
+				return fmt.Errorf("--node-ip: two %s addresses: give one per family", family)
+			}
 			c.IPs = append(c.IPs, a)
-		}
-		if f, ok := duplicateFamily(c.IPs); ok {
-			return fmt.Errorf("--node-ip: two %s addresses: give one per family", f)
 		}
 	}
 	if given("cluster-cidr") {
@@ -135,31 +136,19 @@ func (f *NodeFlags) applyNodePorts(c *servicetable.NodeConfig) error {
 	return nil
 }
 
-// duplicateFamily finds a family of which there is more than one address.
-func duplicateFamily(addrs []netip.Addr) (decision.Family, bool) {
-	for i, a := range addrs {
-		for _, b := range addrs[:i] {
-			if f := decision.FamilyOf(a); decision.FamilyOf(b) == f {
-				return f, true
-			}
-		}
-	}
-	return 0, false
-}
-
 // ParsePrefixes reads the prefixes of a flag: at most one for each family.
 func ParsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
-	var addresses []netip.Addr
 	for _, v := range values {
 		p, err := kubeaddr.ParsePrefix(v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q is not a prefix such as 10.244.0.0/16", flag, v)
 		}
-		prefixes, addresses = append(prefixes, p), append(addresses, p.Addr())
-	}
-	if f, ok := duplicateFamily(addresses); ok {
-		return nil, fmt.Errorf("%s: two %s prefixes: give one per family", flag, f)
+		family := decision.FamilyOf(p.Addr())
+		if _, twice := decision.PrefixOf(prefixes, family); twice {
+			return nil, fmt.Errorf("%s: two %s prefixes: give one per family", flag, family)
+		}
+		prefixes = append(prefixes, p)
 	}
 	return prefixes, nil
 }

@@ -1,6 +1,7 @@
 package proxyconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"net"
 	"strconv"
@@ -147,19 +148,19 @@ func setDefaults(c *object) {
 	defaultTo(&c.IPTables.SyncPeriod.Duration, 30*time.Second)
 	defaultTo(&c.NFTables.SyncPeriod.Duration, 30*time.Second)
 	defaultTo(&c.IPVS.SyncPeriod.Duration, 30*time.Second)
-	c.IPTables.MasqueradeBit = orPointer(c.IPTables.MasqueradeBit, 14)
-	c.NFTables.MasqueradeBit = orPointer(c.NFTables.MasqueradeBit, 14)
-	c.IPTables.LocalhostNodePorts = orPointer(c.IPTables.LocalhostNodePorts, true)
+	defaultTo(&c.IPTables.MasqueradeBit, new(int32(14)))
+	defaultTo(&c.NFTables.MasqueradeBit, new(int32(14)))
+	defaultTo(&c.IPTables.LocalhostNodePorts, new(true))
 	if c.Mode == modeNFTables && len(c.NodePortAddresses) == 0 {
 		c.NodePortAddresses = []string{keywordPrimary}
 	}
 	defaultTo(&c.DetectLocalMode, "ClusterCIDR")
 
-	c.OOMScoreAdj = orPointer(c.OOMScoreAdj, -999)
-	c.Conntrack.MaxPerCore = orPointer(c.Conntrack.MaxPerCore, 32*1024)
-	c.Conntrack.Min = orPointer(c.Conntrack.Min, 128*1024)
-	c.Conntrack.TCPEstablishedTimeout = orPointer(c.Conntrack.TCPEstablishedTimeout, metav1.Duration{Duration: 24 * time.Hour})
-	c.Conntrack.TCPCloseWaitTimeout = orPointer(c.Conntrack.TCPCloseWaitTimeout, metav1.Duration{Duration: time.Hour})
+	defaultTo(&c.OOMScoreAdj, new(int32(-999)))
+	defaultTo(&c.Conntrack.MaxPerCore, new(int32(32*1024)))
+	defaultTo(&c.Conntrack.Min, new(int32(128*1024)))
+	defaultTo(&c.Conntrack.TCPEstablishedTimeout, new(period(24*time.Hour)))
+	defaultTo(&c.Conntrack.TCPCloseWaitTimeout, new(period(time.Hour)))
 
 	defaultTo(&c.ConfigSyncPeriod.Duration, 15*time.Minute)
 	defaultTo(&c.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
@@ -173,17 +174,7 @@ func setDefaults(c *object) {
 const flushFrequency = 5 * time.Second
 
 func defaultTo[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-func orPointer[T any](field *T, value T) *T {
-	if field == nil {
-		return &value
-	}
-	return field
+	*field = cmp.Or(*field, value)
 }
 
 // withPort completes an address to serve on: kube-proxy lets its port, or all of it, be

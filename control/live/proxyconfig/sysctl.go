@@ -52,10 +52,10 @@ func (c Conntrack) Max(cores int) int {
 // are made nevertheless. Values that are already right are not written, so that a read-only
 // /proc/sys is no error then.
 //
-// Unlike kube-proxy it never lowers nf_conntrack_max, which an administrator may have raised. And unlike kube-proxy's caller, ours should take an error for a warning: a
-// container that is not privileged cannot write there.
+// Unlike kube-proxy it never lowers nf_conntrack_max, which an administrator may have raised. And unlike kube-proxy's
+// caller, ours should take an error for a warning: a container that is not privileged cannot write there.
 //
-// Call it from datapath.Config.Prepare: connection tracking is loaded then, and the UDP timeouts
+// Call it from engine.Config.Prepare: connection tracking is loaded then, and the UDP timeouts
 // have not been read yet.
 func (c Conntrack) Apply(files Files, cores int) (changes []string, err error) {
 	a := applier{files: files}
@@ -201,7 +201,7 @@ const routeLocalnet = "/proc/sys/net/ipv4/conf/all/route_localnet"
 
 // EnsureRouteLocalnet sets the sysctl that node ports on 127.0.0.1 need
 // (Config.Node.LocalhostNodePorts), as kube-proxy does in mode iptables. Without it the
-// kernel takes the replies for martians. Call it before the rules are there (datapath.Config.Prepare).
+// kernel takes the replies for martians. Call it before the rules are there (engine.Config.Prepare).
 func EnsureRouteLocalnet(files Files) error {
 	if now, err := files.Read(routeLocalnet); err == nil && now == 1 {
 		return nil
