@@ -81,34 +81,30 @@ func (f File) Touch() error {
 func (f File) encode(w io.Writer, u servicetable.Update) error {
 	hash := sha256.New()
 	w = io.MultiWriter(w, hash)
-	if _, err := fmt.Fprintf(w, "# Objects of the API server, as node %s had them last.\n", f.Node); err != nil {
-		return err
-	}
+	_, err := fmt.Fprintf(w, "# Objects of the API server, as node %s had them last.\n", f.Node)
 	encoder := json.NewEncoder(w)
-	object := func(o any) error {
-		if _, err := io.WriteString(w, separator); err != nil {
-			return err
+	object := func(o any) { // unless there was an error
+		if err == nil {
+			_, err = io.WriteString(w, separator)
 		}
-		return encoder.Encode(o)
+		if err == nil {
+			err = encoder.Encode(o)
+		}
 	}
 	for _, n := range u.Nodes {
 		c := *n
 		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-		if err := object(&c); err != nil {
-			return err
-		}
+		object(&c)
 	}
 	for _, s := range u.Services {
-		if err := object(s.Object()); err != nil {
-			return err
-		}
+		object(s.Object())
 	}
 	for _, s := range u.EndpointSlices {
-		if err := object(s.Object()); err != nil {
-			return err
-		}
+		object(s.Object())
 	}
-	_, err := fmt.Fprintf(w, "%s%x\n", trailer, hash.Sum(nil))
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s%x\n", trailer, hash.Sum(nil))
+	}
 	return err
 }
 
