@@ -171,12 +171,10 @@ func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
 		if !again || request.Method != http.MethodGet {
 			return response, err
 		}
-		timer := time.NewTimer(pause - rand.N(pause/2))
 		select {
 		case <-request.Context().Done():
-			timer.Stop()
 			return response, err
-		case <-timer.C:
+		case <-time.After(pause - rand.N(pause/2)):
 		}
 		if err == nil {
 			_ = response.Body.Close()

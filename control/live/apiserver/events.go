@@ -141,22 +141,20 @@ func (r *Recorder) note(e *eventsv1.Event) {
 }
 
 func (r *Recorder) run(ctx context.Context) {
-	end, refresh := time.NewTicker(seriesEnd), time.NewTicker(seriesRefresh)
-	defer end.Stop()
-	defer refresh.Stop()
+	end, refresh := time.Tick(seriesEnd), time.Tick(seriesRefresh)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case e := <-r.queue:
 			r.record(ctx, e)
-		case <-refresh.C:
+		case <-refresh:
 			for _, e := range r.known {
 				if e.Series != nil {
 					r.write(ctx, e)
 				}
 			}
-		case <-end.C:
+		case <-end:
 			r.endSeries(ctx)
 		}
 	}

@@ -32,13 +32,12 @@ func (s *Source) awaitAll(ctx context.Context, needed []cache.DoneChecker, publi
 	case <-time.After(savedAfter):
 	}
 	inForce := s.publishSaved(publish)
-	tick := time.NewTicker(saveInterval)
-	defer tick.Stop()
+	tick := time.Tick(saveInterval)
 	for {
 		select {
 		case ok := <-synced:
 			return ok
-		case <-tick.C:
+		case <-tick:
 			if !inForce {
 				break
 			}
@@ -76,12 +75,11 @@ func (s *Source) publishSaved(publish func(servicetable.Update)) bool {
 
 // keep saves the objects when they have changed: every saveInterval, and when the context ends.
 func (s *Source) keep(ctx context.Context) {
-	tick := time.NewTicker(saveInterval)
-	defer tick.Stop()
+	tick := time.Tick(saveInterval)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-tick.C:
+		case <-tick:
 		}
 		var err error
 		if s.unsaved.Swap(false) {

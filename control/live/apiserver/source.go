@@ -263,10 +263,7 @@ func hasPodCIDR(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec
 
 func (s *Source) waitUntil(ctx context.Context, timeout time.Duration, what string, enough func(*corev1.Node) bool) bool {
 	s.config.Waiting(what + " in the Node object " + s.config.Node)
-	deadline := time.NewTimer(timeout)
-	defer deadline.Stop()
-	report := time.NewTicker(waitingForNodeReport)
-	defer report.Stop()
+	deadline, report := time.After(timeout), time.Tick(waitingForNodeReport)
 	for waited := false; ; waited = true {
 		s.mu.Lock()
 		node := s.node
@@ -279,9 +276,9 @@ func (s *Source) waitUntil(ctx context.Context, timeout time.Duration, what stri
 		}
 		select {
 		case <-s.changed:
-		case <-report.C:
+		case <-report:
 			s.config.Logger.Info("still waiting for the Node object", "node", s.config.Node, "for", what, "exists", node != nil)
-		case <-deadline.C:
+		case <-deadline:
 			return false
 		case <-ctx.Done():
 			return false
