@@ -2,12 +2,12 @@ package daemon
 
 import (
 	"errors"
-
-	"github.com/nfqproxy/nfqproxy/control/algorithms"
-	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/algorithms"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/tracking"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -20,8 +20,7 @@ type balancer struct {
 	process *process
 	scripts []*script.Script
 	shadows *shadow.Shadows // nil: none
-	opened  bool
-	follows bool // connections
+	follows bool            // connections
 }
 
 func newBalancer(p *process, a algorithms.Algorithms) *balancer {
@@ -62,22 +61,27 @@ func (b *balancer) watchScripts() {
 	})
 }
 
-// follow prepares for a table that is not yet in force. It begins to follow connections with the first one that has a
-// Service with an algorithm of its own; with shadows, with the first.
+// follow prepares for a table that is not yet in force; before is the one in force, nil at first. It begins to follow
+// connections with the first table that has a Service with an algorithm of its own; with shadows, with the first.
 func (b *balancer) follow(t, before *decision.Table) {
 	p := b.process
-	if !b.opened {
-		b.opened = true
+	if before == nil {
 		b.watchScripts()
 		if b.shadows != nil {
 			p.metrics.ReadShadows(b.shadows.Totals)
 		}
 		b.Follow(t)
 	}
-	if b.follows || b.shadows == nil && !balanced(t, before) {
+	if b.follows {
 		return
 	}
-	b.follows = true
+	b.follows = b.shadows != nil
+	t.ChangedServices(before, func(_ decision.ServiceName, _, is []*decision.ServicePort) {
+		b.follows = b.follows || slices.ContainsFunc(is, func(s *decision.ServicePort) bool { return s.Balance != "" })
+	})
+	if !b.follows {
+		return
+	}
 	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
 	var connections *conntrack.Table
 	if err == nil {
@@ -96,14 +100,4 @@ func (b *balancer) follow(t, before *decision.Table) {
 		}
 		return connections.Close()
 	})
-}
-
-// balanced reports whether a Service that is new in the table has an algorithm of its own.
-func balanced(t, since *decision.Table) (found bool) {
-	t.ChangedServices(since, func(_ decision.ServiceName, _, is []*decision.ServicePort) {
-		for _, s := range is {
-			found = found || s.Balance != ""
-		}
-	})
-	return found
 }
