@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -83,10 +84,8 @@ func document(kind schema.GroupVersionKind, object any) ([]byte, error) {
 		return nil, err
 	}
 	fields["apiVersion"], fields["kind"] = kind.GroupVersion().String(), kind.Kind
-	if meta, ok := fields["metadata"].(map[string]any); ok {
-		for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"} {
-			delete(meta, field)
-		}
+	for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"} {
+		unstructured.RemoveNestedField(fields, "metadata", field)
 	}
 	if status, ok := fields["status"].(map[string]any); ok {
 		for _, field := range []string{"loadBalancer", "daemonEndpoints", "nodeInfo"} {
@@ -98,12 +97,11 @@ func document(kind schema.GroupVersionKind, object any) ([]byte, error) {
 			delete(fields, "status")
 		}
 	}
-	if spec, ok := fields["spec"].(map[string]any); ok {
-		ports, _ := spec["ports"].([]any)
-		for _, p := range ports {
-			if port, ok := p.(map[string]any); ok && port["targetPort"] == int64(0) { // not known
-				delete(port, "targetPort")
-			}
+	list, _, _ := unstructured.NestedFieldNoCopy(fields, "spec", "ports")
+	ports, _ := list.([]any)
+	for _, p := range ports {
+		if port, ok := p.(map[string]any); ok && port["targetPort"] == int64(0) { // not known
+			delete(port, "targetPort")
 		}
 	}
 	return yaml.Marshal(fields)
