@@ -123,7 +123,14 @@ func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
 	if t.localAddrs != nil && slices.Equal(t.node.Addresses, node.Addresses) && slices.Equal(t.node.NodePortAddresses, node.NodePortAddresses) {
 		next.localAddrs, next.nodePortAddrs = t.localAddrs, t.nodePortAddrs
 	} else {
-		next.locate()
+		next.localAddrs = make(map[[16]byte]struct{}, len(node.Addresses))
+		next.nodePortAddrs = make(map[[16]byte]struct{}, len(node.Addresses))
+		for _, a := range node.Addresses {
+			next.localAddrs[a.As16()] = struct{}{}
+			if ServesNodePorts(a, node.NodePortAddresses) {
+				next.nodePortAddrs[a.As16()] = struct{}{}
+			}
+		}
 	}
 	if next.sorted = t.sorted; next.sorted == nil || !next.services.Same(t.services) {
 		services := next.services // and not next, which would keep this table alive in all later ones
@@ -139,17 +146,6 @@ func sortedPorts(services persistent.Map[ServiceName, []*ServicePort]) []*Servic
 	}
 	slices.SortFunc(all, func(a, b []*ServicePort) int { return a[0].Name.Service().Compare(b[0].Name.Service()) })
 	return slices.Concat(all...)
-}
-
-func (t *Table) locate() {
-	t.localAddrs = make(map[[16]byte]struct{}, len(t.node.Addresses))
-	t.nodePortAddrs = make(map[[16]byte]struct{}, len(t.node.Addresses))
-	for _, a := range t.node.Addresses {
-		t.localAddrs[a.As16()] = struct{}{}
-		if ServesNodePorts(a, t.node.NodePortAddresses) {
-			t.nodePortAddrs[a.As16()] = struct{}{}
-		}
-	}
 }
 
 // ServesNodePorts reports whether node ports are open on the address. As in kube-proxy's
