@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
@@ -389,6 +391,38 @@ func (p *describedPort) slices(i int, service map[string]any) (docs []document) 
 		}))
 	}
 	return docs
+}
+
+// placeEndpoints gives endpoints that kubectl printed for people the nodes of the Pods with their addresses, which the columns and
+// fields of Services do not show.
+func (o *Objects) placeEndpoints() {
+	var nodes map[string]string
+	for _, s := range o.EndpointSlices {
+		if s.Annotations[ReadyOnly] == "" {
+			continue
+		}
+		if nodes == nil {
+			nodes = make(map[string]string)
+			for _, p := range o.Pods {
+				for _, ip := range p.Status.PodIPs {
+					if p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+						nodes[ip.IP] = p.Spec.NodeName
+					}
+				}
+			}
+			for _, n := range o.Nodes {
+				for _, a := range n.Status.Addresses {
+					nodes[a.Address] = n.Name
+				}
+			}
+		}
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if name := nodes[e.Addresses[0]]; name != "" && e.NodeName == nil {
+				e.NodeName = &name
+			}
+		}
+	}
 }
 
 // slice makes an EndpointSlice of what describe prints. Of the conditions, it is Ready.

@@ -206,6 +206,7 @@ func (l *loader) result() (*Objects, error) {
 		return nil, err
 	}
 	l.mirror()
+	l.objects.placeEndpoints()
 	if l.extension != nil {
 		if err := l.extension.Complete(l.objects); err != nil {
 			l.errs = append(l.errs, err)

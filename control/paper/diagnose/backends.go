@@ -341,6 +341,15 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 			Text: fmt.Sprintf("%s has no %s endpoints; its EndpointSlices are %s", object, family, strings.Join(slices.Compact(families), ", ")),
 			Do:   "use an address of the other family, or give the Pods addresses of both families",
 		}
+	case !withPort && slices.ContainsFunc(found, func(s *discoveryv1.EndpointSlice) bool { return s.Annotations[manifest.ReadyOnly] != "" }):
+		f := Finding{
+			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("port %s of %s has no endpoints that are ready, other ports have some; kubectl lists no others", wanted, object),
+			Do: fmt.Sprintf("check that the Pods listen on the port, and if its target port is a name, that a container has it: kubectl -n %s describe pods -l %s", svc.Namespace, labels.SelectorFromSet(svc.Spec.Selector)),
+		}
+		if port.TargetPort.Type == intstr.String && port.TargetPort.StrVal != "" {
+			f.Text += fmt.Sprintf(". Its target port is the name %q: perhaps no container has a port of that name", port.TargetPort.StrVal)
+		}
+		return false, f
 	case !withPort:
 		f := Finding{
 			Code: SliceWithoutPort, Object: object, Field: "spec.ports.name",

@@ -146,7 +146,9 @@ func (e *examination) listeners(w *inquiry, s *decision.ServicePort) {
 
 // policies checks traffic policies and session affinity.
 func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
-	if field := localPolicy(svc); field != "" {
+	if field := localPolicy(svc); field != "" && e.placesNotShown(svc) {
+		e.add(*placesNotShown(svc, field))
+	} else if field != "" {
 		has := make(map[string]bool)
 		for i := range s.Endpoints {
 			if ep := &s.Endpoints[i]; ep.Ready {

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -38,9 +39,9 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 			})
 			return
 		}
-		w.cause(w.noLocal(d))
+		w.lacksLocal(d)
 	case decision.NoLocalEndpoints:
-		w.cause(w.noLocal(d))
+		w.lacksLocal(d)
 	case decision.SourceNotAllowed:
 		w.cause(Finding{
 			Code: SourceNotAllowed, Object: objectOf(w.to.service), Field: "spec.loadBalancerSourceRanges",
@@ -391,6 +392,23 @@ func onNoNode(s *decision.ServicePort) bool {
 	return ready > 0
 }
 
+// placesNotShown reports whether the endpoints of a Service are from what kubectl prints for people, which does not show the nodes
+// of all of them.
+func (c *Cluster) placesNotShown(svc *corev1.Service) bool {
+	return slices.ContainsFunc(c.slices[name{Namespace: svc.Namespace, Name: svc.Name}], func(s *discoveryv1.EndpointSlice) bool {
+		return s.Annotations[manifest.ReadyOnly] != "" && slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return deref(e.NodeName) == "" })
+	})
+}
+
+// placesNotShown is the finding about a policy Local of such a Service.
+func placesNotShown(svc *corev1.Service, field string) *Finding {
+	return &Finding{
+		Code: NotShown, Object: objectOf(svc), Field: "spec." + field,
+		Text: fmt.Sprintf("%s of %s is Local, and kubectl does not print here on which nodes its endpoints are", field, objectOf(svc)),
+		Do:   "give the output of kubectl get svc,endpointslices,nodes,pods with -o yaml",
+	}
+}
+
 // policyField is the field with the traffic policy that a decision goes by.
 func policyField(d *decision.Decision) string {
 	if d.Entry == decision.EntryClusterIP {
@@ -405,6 +423,14 @@ func (w *inquiry) isLocal(d *decision.Decision) bool {
 		return deref(w.to.service.Spec.InternalTrafficPolicy) == corev1.ServiceInternalTrafficPolicyLocal
 	}
 	return w.to.service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// lacksLocal makes a node without endpoints the cause. If their nodes are not shown, the decision is one about made-up objects.
+func (w *inquiry) lacksLocal(d *decision.Decision) {
+	f := w.noLocal(d)
+	if w.cause(f); f.Code == NotShown {
+		w.answer.Record = nil
+	}
 }
 
 // noLocal is about a node without endpoints under a policy Local.
@@ -426,6 +452,8 @@ func (w *inquiry) noLocal(d *decision.Decision) Finding {
 		Do:   fmt.Sprintf("set spec.%s to Cluster, or run one of its Pods on each node that gets packets", field),
 	}
 	switch {
+	case w.placesNotShown(svc):
+		return *placesNotShown(svc, field)
 	case len(elsewhere) > 0:
 		f.Text += "; there are some on " + nearest.Few(elsewhere)
 	case onNoNode(d.ServicePort):
