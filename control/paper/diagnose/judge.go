@@ -43,6 +43,9 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 	case decision.NoLocalEndpoints:
 		w.lacksLocal(d)
 	case decision.SourceNotAllowed:
+		if w.from.outside && slices.Contains(outsiders, p.Source.Addr()) { // which stands for any client
+			w.answer.Unless = "the client has an address in " + prefixes(d.ServicePort.SourceRanges) + ", which you can give instead of " + Outside
+		}
 		w.cause(Finding{
 			Code: SourceNotAllowed, Object: objectOf(w.to.service), Field: "spec.loadBalancerSourceRanges",
 			Text: fmt.Sprintf("%s is dropped: %s allows only %s", p.Source.Addr(), objectOf(w.to.service), prefixes(d.ServicePort.SourceRanges)),
