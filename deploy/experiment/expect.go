@@ -178,13 +178,15 @@ func (p *reader) checkExpect(s *Spec) {
 		}
 		p.Want(at+".value", kinds == 1, "want a value, a formula or an algorithm (below)")
 		p.Want(at+".formula", e.Formula == "" || f != nil, "want one of %s, not %q%s", strings.Join(formulaNames(), ", "), e.Formula, nearest.Hint(e.Formula, formulaNames()))
-		p.Want(at+".formula", f == nil || f.metric == e.Metric, "it is not about %s", e.Metric)
-		p.Want(at+".value", e.Value == nil || m == nil || !e.Value.Relative || m.Scale == percent, "want a number or a time: %s is no share", e.Metric)
+		if f != nil && f.metric != e.Metric {
+			p.Fail(at+".formula", "%s is a formula for %s, not for %s", e.Formula, f.metric, e.Metric)
+		}
+		p.Want(at+".value", e.Value == nil || m == nil || !e.Value.Relative || m.Scale == percent, "want a number or a time: %s is not a share", e.Metric)
 		p.Want(at+".source", e.Source != "" || e.Formula != "", "missing: want a citation, with the figure or table")
 		if e.Below == "" {
-			p.Want(at+".tolerance", e.Tolerance != nil && e.Tolerance.Value > 0, "missing: want one above 0, as 1%%")
+			p.Want(at+".tolerance", e.Tolerance != nil && e.Tolerance.Value > 0, "missing: want one above 0, such as 1%%")
 		} else {
-			p.Want(at+".tolerance", e.Tolerance == nil, "an order of algorithms (below) has none")
+			p.Want(at+".tolerance", e.Tolerance == nil, "leave it out: with below, two algorithms are compared")
 		}
 		p.ofExperiment(at+".algorithm", &e.Algorithm, s)
 		p.ofExperiment(at+".below", &e.Below, s)
@@ -192,11 +194,11 @@ func (p *reader) checkExpect(s *Spec) {
 		for _, name := range slices.Sorted(maps.Keys(e.At)) {
 			value, n := e.At[name], slices.Index(parameters, name)
 			if n < 0 {
-				p.Fail(at+".at", "%q is no swept parameter", name)
+				p.Fail(at+".at", "%q is not a swept parameter", name)
 				continue
 			}
 			if !slices.ContainsFunc(s.Sweep[n].Values, func(v SweepValue) bool { return v.text == value }) {
-				p.Fail(at+".at", "%s does not take the value %s, as sweep[%d].values spells them", name, value, n)
+				p.Fail(at+".at", "%s has no value %s: write it as in sweep[%d].values", name, value, n)
 			}
 		}
 	}

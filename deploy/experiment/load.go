@@ -208,7 +208,7 @@ func newReader(name, dir string) *reader {
 	p.Decoder.Formats = map[reflect.Type]yamlfile.Format{
 		reflect.TypeFor[SweepValue](): {Want: "a number or a text", Read: sweepValue},
 		reflect.TypeFor[Amount]():     {Want: "a number, a time with its unit, or a percentage", Read: amount},
-		reflect.TypeFor[Warmup]():     yamlfile.TextFormat("a time with its unit, as 30s or 5ms, or "+mser, warmup),
+		reflect.TypeFor[Warmup]():     yamlfile.TextFormat("a time with its unit, such as 30s or 5ms, or "+mser, warmup),
 	}
 	return p
 }
@@ -217,7 +217,7 @@ func newReader(name, dir string) *reader {
 func (p *reader) spec(s *Spec) {
 	p.Want("metadata.name", validName.MatchString(s.Metadata.Name), "want lower-case letters, digits and hyphens, 1 to 63")
 	p.Want("title", !strings.ContainsAny(s.Title, "\n\r"), "want one line")
-	p.Want("algorithms", len(s.Algorithms) > 0, "missing: want one or more, as [random, lc]")
+	p.Want("algorithms", len(s.Algorithms) > 0, "missing: want one or more, such as [random, lc]")
 	for i := range s.Algorithms {
 		field := fmt.Sprintf("algorithms[%d]", i)
 		plain, second := strings.CutSuffix(s.Algorithms[i], traffic.SecondChance)
@@ -276,9 +276,9 @@ func (p *reader) config(s *Spec) *traffic.Config {
 
 // generate makes the nodes and services of a generated cluster.
 func (p *reader) generate(from *Cluster, into *traffic.Cluster) {
-	p.Want("cluster.concurrency", from.Concurrency == 0 && from.Backlog == nil, "only the endpoints of a lab have it here; want it at the services")
+	p.Want("cluster.concurrency", from.Concurrency == 0 && from.Backlog == nil, "only for endpoints of a lab file: here each of cluster.services has its own")
 	p.Want("cluster.nodes", from.Nodes > 0 && from.Nodes <= traffic.MaxNodes, "want 1 to %d, or a lab", traffic.MaxNodes)
-	p.Want("cluster.zones", from.Zones >= 0 && from.Zones <= max(from.Nodes, 0), "want at most as many as nodes")
+	p.Want("cluster.zones", from.Zones >= 0 && from.Zones <= max(from.Nodes, 0), "want at most as many zones as nodes")
 	services, endpoints := 0, 0
 	names := make(map[string]bool)
 	for i := range from.Services {
@@ -367,7 +367,7 @@ func (p *reader) values(d *traffic.Distribution, field string) {
 	p.lines(d.File, field+".file", func(_ int, line string) error {
 		v, err := time.ParseDuration(line)
 		if err != nil {
-			return errors.New("want a time with its unit, as 30s or 5ms")
+			return errors.New("want a time with its unit, such as 30s or 5ms")
 		}
 		d.Values = append(d.Values, v)
 		return nil

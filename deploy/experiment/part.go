@@ -41,7 +41,7 @@ const fileWork = "work.json"
 // work. The error names what cannot be in it.
 func (w *Work) Pack(x *Experiment) ([]byte, error) {
 	if len(x.Own) > 0 {
-		return nil, errors.New("algorithms of this program cannot run elsewhere")
+		return nil, errors.New("algorithms that are compiled into this program cannot run elsewhere")
 	}
 	list, err := json.Marshal(w)
 	if err != nil {

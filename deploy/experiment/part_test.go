@@ -290,7 +290,7 @@ func TestPartRefused(t *testing.T) {
 		t.Error(err)
 	}
 	x.Own = []balance.Entry{{Name: "own"}}
-	if _, err := work.Pack(x); err == nil || !strings.Contains(err.Error(), "algorithms of this program cannot run elsewhere") {
+	if _, err := work.Pack(x); err == nil || !strings.Contains(err.Error(), "algorithms that are compiled into this program cannot run elsewhere") {
 		t.Error(err)
 	}
 }

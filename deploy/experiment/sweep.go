@@ -14,7 +14,7 @@ import (
 
 // Sweep is a parameter that takes several values. Of several parameters, all combinations are run: each is a point.
 type Sweep struct {
-	// Field is the field of the file that the values are for, as workload.arrivals.load or cluster.services[0].endpoints.
+	// Field is the field of the file that the values are for, such as workload.arrivals.load or cluster.services[0].endpoints.
 	Field string `json:"field"`
 	// Name is that of the parameter; empty: the last part of Field.
 	Name   string       `json:"name"`
@@ -87,7 +87,7 @@ func (p *reader) checkSweep(all []Sweep) {
 func (p *reader) sweepable(at, field string) {
 	root, _, _ := strings.Cut(field, ".")
 	root, _, _ = strings.Cut(root, "[")
-	p.Want(at, slices.Contains(sweptFields, root), "want a field of %s, as workload.arrivals.load, not %q", strings.Join(sweptFields, ", "), field)
+	p.Want(at, slices.Contains(sweptFields, root), "want a field of %s, such as workload.arrivals.load, not %q", strings.Join(sweptFields, ", "), field)
 }
 
 // parameters are the names of the swept parameters.
@@ -143,7 +143,7 @@ func (p *reader) at(data []byte, s *Spec, point string) *Spec {
 		sweep := &s.Sweep[i]
 		change := func(field string, v SweepValue) {
 			if path := steps(field); len(path) == 0 || !set(fields, path, v.value) {
-				p.Fail(fmt.Sprintf("sweep[%d]", i), "the file has nothing at %s", field)
+				p.Fail(fmt.Sprintf("sweep[%d]", i), "the file has no field %s", field)
 			}
 		}
 		n := slices.IndexFunc(sweep.Values, func(v SweepValue) bool { return v.text == text })

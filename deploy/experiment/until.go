@@ -32,7 +32,7 @@ func (p *reader) checkUntil(s *Spec) {
 		u.Max = max(defaultMax, s.Seeds)
 	}
 	p.metric("until.metric", u.Metric, s)
-	p.Want("until.half", u.Half.Value > 0, "want half of the interval's width, as 1%%")
+	p.Want("until.half", u.Half.Value > 0, "want half of the interval's width, such as 1%%")
 	p.Want("until.max", u.Max >= s.Seeds && u.Max <= MaxSeeds, "want %d (seeds) to %d", s.Seeds, MaxSeeds)
 }
 
@@ -114,7 +114,7 @@ func warmup(text string) (any, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return nil, fmt.Errorf("want a time with its unit, as 30s or 5ms, or %s", mser)
+		return nil, fmt.Errorf("want a time with its unit, such as 30s or 5ms, or %s", mser)
 	}
 	return Warmup{Time: d}, nil
 }

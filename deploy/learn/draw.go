@@ -38,7 +38,7 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 	values = make(map[string]string)
 	for i, v := range written.Variables {
 		at := "variables[" + strconv.Itoa(i) + "]"
-		p.Want(at+".name", variableName.MatchString(v.Name), "%q: want a letter, and letters and digits", v.Name)
+		p.Want(at+".name", variableName.MatchString(v.Name), "%q: want a letter, followed by letters and digits", v.Name)
 		p.Want(at+".name", values[v.Name] == "", "duplicate variable %q", v.Name)
 		switch {
 		case len(v.OneOf) > 0 && (v.From != 0 || v.To != 0):
@@ -48,7 +48,7 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 		case v.From > v.To || v.From == 0 && v.To == 0:
 			p.Fail(at, "want oneOf, or from and to, with to at least as large as from")
 		case v.To-v.From < 0 || v.To-v.From == math.MaxInt:
-			p.Fail(at, "has too many numbers")
+			p.Fail(at, "too many numbers between from and to")
 		default:
 			values[v.Name] = strconv.Itoa(v.From + r.IntN(v.To-v.From+1))
 		}
@@ -60,7 +60,7 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 			p.Want(at+".name", v.Name != "" && !names[v.Name], "want a name that differs from all other variants")
 			names[v.Name] = true
 			for name, value := range v.Values {
-				p.Want(at+".values", variableName.MatchString(name), "%q: want a letter, and letters and digits", name)
+				p.Want(at+".values", variableName.MatchString(name), "%q: want a letter, followed by letters and digits", name)
 				p.Want(at+".values", !strings.Contains(value, "\n"), "%s: want one line", name)
 				first := written.Variants[0].Values
 				_, has := first[name]

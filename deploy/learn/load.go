@@ -109,7 +109,7 @@ func numbered(files fs.FS, in string) (all []directory, _ error) {
 		case !e.IsDir():
 			continue
 		case m == nil && e.Name()[0] >= '0' && e.Name()[0] <= '9':
-			mistakes = append(mistakes, &Mistake{File: path.Join(in, e.Name()), Err: errors.New("want a number from 1 to 999, and words of small letters and digits, as 1-first-words")})
+			mistakes = append(mistakes, &Mistake{File: path.Join(in, e.Name()), Err: errors.New("want a number from 1 to 999, and words of lower-case letters and digits, such as 1-first-words")})
 			continue
 		case m == nil:
 			continue

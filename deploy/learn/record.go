@@ -151,7 +151,7 @@ func OpenRecord(path string) (*Record, error) {
 		err = json.Unmarshal(data, r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is no record of nfqproxy learn: %w (move it away to start anew)", path, err)
+		return nil, fmt.Errorf("%s is not a record of nfqproxy learn: %w (move it away to start over)", path, err)
 	}
 	return r, nil
 }

@@ -166,11 +166,11 @@ func TestForeignRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "learn.json")
 	for _, tc := range []struct{ name, text, want string }{
 		{"another version", `{"version": 2, "events": {"x": 1}}`, path + " has version 2 of the format: this program reads version 1"},
-		{"no version", `{"seed": 1}`, path + " is no record of nfqproxy learn: it has no version (move it away to start anew)"},
-		{"null", "null", path + " is no record of nfqproxy learn: it has no version (move it away to start anew)"},
-		{"an empty file", "", path + " is no record of nfqproxy learn: unexpected end of JSON input (move it away to start anew)"},
-		{"half a file", `{"version": 1, "events": [{`, path + " is no record of nfqproxy learn: unexpected end of JSON input (move it away to start anew)"},
-		{"other events", `{"version": 1, "events": 5}`, path + " is no record of nfqproxy learn: json: cannot unmarshal number into Go struct field Record.events of type []learn.Event (move it away to start anew)"},
+		{"no version", `{"seed": 1}`, path + " is not a record of nfqproxy learn: it has no version (move it away to start over)"},
+		{"null", "null", path + " is not a record of nfqproxy learn: it has no version (move it away to start over)"},
+		{"an empty file", "", path + " is not a record of nfqproxy learn: unexpected end of JSON input (move it away to start over)"},
+		{"half a file", `{"version": 1, "events": [{`, path + " is not a record of nfqproxy learn: unexpected end of JSON input (move it away to start over)"},
+		{"other events", `{"version": 1, "events": 5}`, path + " is not a record of nfqproxy learn: json: cannot unmarshal number into Go struct field Record.events of type []learn.Event (move it away to start over)"},
 	} {
 		if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ func New(dir string) (files []string, _ error) {
 	chapter := filepath.Dir(dir)
 	for _, d := range []string{dir, chapter} {
 		if !numberedName.MatchString(filepath.Base(d)) {
-			return nil, fmt.Errorf("%s: want a path that ends with the directories of a chapter and of a unit, as my-course/1-services/1-first", dir)
+			return nil, fmt.Errorf("%s: want a path that ends with the directories of a chapter and of a unit, such as my-course/1-services/1-first", dir)
 		}
 	}
 	if _, err := os.Lstat(dir); err == nil {

@@ -25,7 +25,7 @@ type Student struct {
 	first, last string
 }
 
-// columns are the headings of a list of students, in small letters: those of people, of Moodle's lists of participants and
+// columns are the headings of a list of students, in lower case: those of people, of Moodle's lists of participants and
 // grades, and of Canvas's gradebook.
 var columns = []struct {
 	headings []string
@@ -99,7 +99,7 @@ func ParseStudents(file string, text []byte) (all []Student, _ error) {
 		case key == "":
 			return nil, fmt.Errorf("%s:%d: want the name of a student in the first column", file, line)
 		case seen[key] > 0:
-			return nil, fmt.Errorf("%s:%d: %s has the same file name as the student in line %d", file, line, s.Name, seen[key])
+			return nil, fmt.Errorf("%s:%d: %s has the same file name as the student in line %d: change one of the names", file, line, s.Name, seen[key])
 		default:
 			seen[key] = line
 			all = append(all, s)

@@ -69,7 +69,7 @@ func (p *parser) step(at string, s *Step, differs bool) {
 			if right, known := q.Answer.fixed(w.Answer); !known || !right {
 				wrong = append(wrong, w)
 			} else {
-				p.Want(at+".answer", differs, "%q is right", w.Answer)
+				p.Want(at+".answer", differs, "%q is a right answer", w.Answer)
 			}
 		}
 		q.Wrong = wrong // one that is right for other students only
@@ -99,7 +99,7 @@ func (p *parser) answer(at string, a *Answer, held bool) {
 		p.Fail(at, "want one of is, matches, number, run, command and held, not %d", len(set))
 	}
 	p.regexp(at+".matches", whole(a.Matches))
-	p.Want(at+".field", (a.Field != "") == (a.Command != "" || a.Held), "want it with command and with held, and only there")
+	p.Want(at+".field", (a.Field != "") == (a.Command != "" || a.Held), "want it with command or held, and only with these")
 	p.Want(at+".held", !a.Held || held, "the step has no hold")
 	if command := strings.Fields(a.Command); len(command) > 0 {
 		p.Want(at+".command", slices.Contains([]string{"explain", "trace"}, command[0]), "want explain or trace, with flags")
@@ -188,7 +188,7 @@ var tcpStates = func() (names []string) {
 	return names
 }()
 
-// objectKinds are the kinds of objects that a lab has, in small letters.
+// objectKinds are the kinds of objects that a lab has, in lower case.
 var objectKinds = []string{"service", "endpointslice", "pod", "node"}
 
 // whole is a regular expression for a whole text.

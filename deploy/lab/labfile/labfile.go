@@ -169,7 +169,7 @@ func readCIDR(s string) (any, error) {
 	}
 	address, _, _ := strings.Cut(s, "/")
 	if a, err := kubeaddr.Parse(address); err != nil || a != p.Addr() {
-		return nil, fmt.Errorf("%s has bits of a host; the CIDR is %s", s, p)
+		return nil, fmt.Errorf("%s has host bits set: want %s", s, p)
 	}
 	return p, nil
 }

@@ -185,7 +185,7 @@ func (v *problems) readinessProbe(at string, spec *corev1.PodSpec, ports []labap
 		switch {
 		case !Probed(c.ReadinessProbe):
 		case probe != nil:
-			v.fail(path, "a second one: a pod of a lab has one")
+			v.fail(path, "a second readinessProbe: a pod of a lab can have one")
 		default:
 			v.probe(path, c.ReadinessProbe, ports)
 			probe = c.ReadinessProbe
@@ -225,7 +225,7 @@ func (v *problems) nodeNames(at string, spec *corev1.PodSpec) []string {
 			return e.Values
 		}
 	}
-	v.fail(at+".affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution", "a lab selects nodes by one expression only: %s In [...]", corev1.LabelHostname)
+	v.fail(at+".affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution", "a lab supports one expression only: %s In [...]", corev1.LabelHostname)
 	return nil
 }
 

@@ -118,9 +118,9 @@ spec:
 		{"{httpGet: {path: /, port: http}}", "{tcpSocket: {port: 80, host: a}}", "spec.template.spec.containers[0].readinessProbe.tcpSocket.host: a lab probes the pod's own address"},
 		{"{httpGet: {path: /, port: http}}", "{tcpSocket: {port: 80}, httpGet: {port: 80}}", "spec.template.spec.containers[0].readinessProbe: httpGet and tcpSocket cannot be used together"},
 		{"{httpGet: {path: /, port: http}}", "{tcpSocket: {port: 80}, periodSeconds: -1}", "spec.template.spec.containers[0].readinessProbe.periodSeconds: -1: want a number from 1 to 3600"},
-		{"{exec: {command: [a]}}", "{tcpSocket: {port: 80}}", "spec.template.spec.containers[1].readinessProbe: a second one: a pod of a lab has one"},
+		{"{exec: {command: [a]}}", "{tcpSocket: {port: 80}}", "spec.template.spec.containers[1].readinessProbe: a second readinessProbe: a pod of a lab can have one"},
 		{"      nodeSelector: {kubernetes.io/os: linux}", "      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: In, values: [ssd]}]}]}}}",
-			"spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: a lab selects nodes by one expression only: kubernetes.io/hostname In [...]"},
+			"spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: a lab supports one expression only: kubernetes.io/hostname In [...]"},
 	} {
 		text := strings.Replace(fine, test.old, test.new, 1)
 		if text == fine {

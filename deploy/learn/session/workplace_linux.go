@@ -148,7 +148,7 @@ func (w *work) must(ctx context.Context, s learn.Script) (string, error) {
 	output, code, err := w.run(ctx, s)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("does not end, or does not begin: %w\n%s", err, output)
+		return "", fmt.Errorf("did not start, or did not end: %w\n%s", err, output)
 	case code != 0:
 		return "", fmt.Errorf("failed with exit code %d\n%s", code, output)
 	}
