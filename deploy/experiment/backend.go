@@ -113,7 +113,7 @@ func run(ctx context.Context, config *traffic.Config, k Key, o traffic.Options) 
 	return r, err
 }
 
-// warmupOf is when the connections begin that MSER-5 leaves. Its series are at most 5,000 means of as many consecutive connections
+// warmupOf is the end of the warm-up that MSER-5 finds. The series are at most 5,000 means of as many consecutive connections
 // each: connections of many endpoints at the same time differ more from each other than from those after the warm-up.
 func warmupOf(all []traffic.Served) (cut time.Duration, short bool) {
 	const most = 5000
@@ -131,7 +131,7 @@ func warmupOf(all []traffic.Served) (cut time.Duration, short bool) {
 	return all[n*each].Arrived, short
 }
 
-// cellOf is the cell of a result, without some metrics, and without those that the run has not measured.
+// cellOf makes the cell of a result. It leaves out the given metrics, and those that the run has not measured.
 func cellOf(k Key, r *traffic.Result, without []string) *Cell {
 	c := &Cell{Key: k, Values: make(map[string]float64), Windows: r.Windows, Changes: r.Changes}
 	for i := range Metrics {

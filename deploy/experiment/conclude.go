@@ -121,7 +121,7 @@ func (r *Results) conclude(rows []Row) {
 	r.judge(rows)
 }
 
-// bias is from what estimated share of a mean on it is said that the start biases it.
+// bias is the estimated share of a mean above which there is a warning that the empty start biases it.
 const bias = 0.01
 
 // warn warns if the runs of a series are too short.

@@ -67,7 +67,7 @@ func judge(ours stats.Interval, value, tolerance float64) string {
 	return NotDecided
 }
 
-// judgeOrder compares an interval of differences with 0: that of an order is below it.
+// judgeOrder compares an interval of differences with 0: the order holds if the interval is below 0.
 func judgeOrder(difference stats.Interval) string {
 	switch {
 	case difference.N < 2:
@@ -204,7 +204,7 @@ func (p *reader) checkExpect(s *Spec) {
 	}
 }
 
-// ofExperiment checks an algorithm that is one of the experiment's, if there is one, and spells it as they do.
+// ofExperiment checks that a named algorithm is one of the experiment's, and spells it the same way.
 func (p *reader) ofExperiment(at string, algorithm *string, s *Spec) {
 	plain, second := strings.CutSuffix(*algorithm, traffic.SecondChance)
 	if plain == "" {

@@ -192,7 +192,7 @@ func powerOfD(c *traffic.Config, algorithm string) (float64, error) {
 	return q.time(theory.SupermarketTime(d, q.load)), err
 }
 
-// staleTime is about boards that all nodes see: their number does not matter.
+// staleTime is for a board that all nodes see, so the number of nodes does not matter.
 func staleTime(c *traffic.Config, algorithm string) (float64, error) {
 	d, age := 1, time.Duration(0)
 	if algorithm != "random" {
@@ -254,7 +254,7 @@ func ballsIntoBins(c *traffic.Config, algorithm string) (float64, error) {
 	return theory.FullestBin(len(s.Endpoints), d, balls) / balls, nil
 }
 
-// selectionJain is about a number of flows that all nodes have together: each is of a random node.
+// selectionJain is for a fixed number of flows in all, each of which comes to a random node.
 func selectionJain(c *traffic.Config, algorithm string) (float64, error) {
 	s, err := oneService(c)
 	if err != nil {

@@ -21,8 +21,8 @@ type frame struct {
 	rows    [][]any // a value for each column: string, int, float64, or nil where there is none
 }
 
-// column is a column of a frame. Values of columns that are no texts may still be texts: the values of parameters, which CSV files have as
-// they are in the experiment's file.
+// column is a column of a frame. A column of numbers may have texts as values: those of parameters, which CSV files spell as the
+// experiment's file does.
 type column struct {
 	name string
 	kind kind

@@ -213,7 +213,7 @@ func newReader(name, dir string) *reader {
 	return p
 }
 
-// spec checks what is not the simulation's, and fills in what has a default.
+// spec checks the fields that do not belong to the simulation, and sets defaults.
 func (p *reader) spec(s *Spec) {
 	p.Want("metadata.name", validName.MatchString(s.Metadata.Name), "want lower-case letters, digits and hyphens, 1 to 63")
 	p.Want("title", !strings.ContainsAny(s.Title, "\n\r"), "want one line")
@@ -336,7 +336,7 @@ func orElse[T comparable](v, byDefault T) T {
 	return v
 }
 
-// validate has the simulation check its part. Its services are generated: mistakes in them are about all.
+// validate lets the simulation check its part. The services are generated, so a mistake in one concerns all of them.
 func (p *reader) validate(c *traffic.Config) {
 	for _, problem := range c.Validate() {
 		field := problem.Field

@@ -94,11 +94,11 @@ func lacks(metric string, requests, autoscale bool) string {
 	return ""
 }
 
-// simulatedOnly are the metrics that a live run has not: a kernel shows neither what would happen to other flows
+// simulatedOnly are the metrics that a live run does not have: a kernel shows neither what would happen to other flows
 // nor, without a record of each flow, second chances. No endpoint of a lab exchanges messages with nodes.
 var simulatedOnly = []string{"second_chances", "remapped", "messages"}
 
-// liveOnly are the metrics that a simulation has not.
+// liveOnly are the metrics that a simulation does not have.
 var liveOnly = []string{"late_p99"}
 
 func connect(r *traffic.Result) *stats.Times  { return &r.Connect }

@@ -17,7 +17,7 @@ import (
 
 var notInFile = regexp.MustCompile(`[^\p{L}\p{M}\p{N}._-]+`)
 
-// fileName is a student's name as that of a file.
+// fileName makes a file name of a student's name.
 func fileName(name string) string {
 	return strings.ToLower(strings.Trim(notInFile.ReplaceAllString(name, "-"), "-."))
 }
@@ -75,7 +75,7 @@ func WriteClass(dir string, c Class) (files []string, err error) {
 	return files, nil
 }
 
-// archive is the course as a ZIP archive, without files that belong to none of its units.
+// archive packs the course into a ZIP archive, without files that belong to no unit.
 func (c *Course) archive(files fs.FS) ([]byte, error) {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)

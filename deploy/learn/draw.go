@@ -22,7 +22,7 @@ func UnitSeed(seed uint64, id string) uint64 {
 
 var variableName = regexp.MustCompile(`^[a-z][A-Za-z0-9]*$`)
 
-// draw draws the values of a unit's variables, and its variant: seeds that follow each other have one after the other.
+// draw draws the values of a unit's variables, and its variant. Consecutive seeds take the variants in turn.
 func draw(file string, data []byte, seed uint64) (values map[string]string, variant string, _ error) {
 	var written struct {
 		Variables []Variable `json:"variables"`

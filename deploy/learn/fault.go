@@ -74,7 +74,7 @@ func (r *Record) fault(u *Unit, class uint64) (string, error) {
 	return "", nil
 }
 
-// step is the step of a name; nil: there is none.
+// step finds a step by its name; nil: there is none.
 func (u *Unit) step(name string) *Step {
 	for _, s := range u.Steps {
 		if s.Name == name {
@@ -139,7 +139,7 @@ func (r *Record) notice(u *Unit, now time.Time) string {
 	return strings.Join(all, "; ")
 }
 
-// others is what a record has in common with those of other students.
+// others is what a record shares with the records of other students.
 type others struct {
 	list   string            // fault of its list of units; empty: none
 	record string            // fault of all units; empty: none
@@ -148,7 +148,7 @@ type others struct {
 
 func (o *others) fault(unit string) string { return cmp.Or(o.record, o.units[unit]) }
 
-// compare finds records of which one is a copy of another one. Which one that is, it cannot tell.
+// compare finds records of which one is a copy of the other. It cannot tell which is the original.
 func compare(records []*Record) map[*Record]*others {
 	all := make(map[*Record]*others)
 	lists, most := make(map[string]int), ""
@@ -195,9 +195,9 @@ func listed(units []string) string {
 	return cmp.Or(strings.Join(units, ", "), "all")
 }
 
-// rhythms are, for each unit, the successions of four events with the times between them, in milliseconds. No two students
-// have the same, and a copy has it with any name, seed and date. Events that the program adds, rather than the student, come
-// within the second and are left out.
+// rhythms are, for each unit, the sequences of four consecutive events with the times between them, in milliseconds. No two students
+// have the same sequence by chance, and a copy keeps it under any name, seed and date. Events that the program adds, and not the
+// student, come within a second and are left out.
 func (r *Record) rhythms() map[string][]string {
 	all := make(map[string][]string)
 	kept := make(map[string][]*Event)

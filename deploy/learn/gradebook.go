@@ -110,8 +110,8 @@ var canvasColumns = []identity{
 	{"Section", func(s *Student) *string { return &s.Section }},
 }
 
-// moodleColumns are the name, and what identifies all students as users of Moodle. It ends an import at the first user that
-// it does not find.
+// moodleColumns are the student's name, and a column that identifies every student as a user of Moodle: Moodle ends an import at the
+// first user that it does not find.
 func moodleColumns(students []Student) []identity {
 	all := []identity{
 		{"Name", func(s *Student) *string { return &s.Name }},

@@ -28,7 +28,7 @@ func (a *Answer) Judge(given, text string) bool {
 	return sameAnswer(given, text)
 }
 
-// fixed is Judge for answers that depend on nothing else; known: this is one.
+// fixed judges an answer that needs no script, command or held flow; known reports whether it is one.
 func (a *Answer) fixed(given string) (right, known bool) {
 	switch {
 	case len(a.Is) > 0:
@@ -58,7 +58,7 @@ func (a *Answer) Text() string {
 	return ""
 }
 
-// normal is an answer without what does not count: spaces around, more than one space, quotes.
+// normal returns an answer without what does not count: surrounding spaces, repeated spaces and quotes.
 func normal(s string) string {
 	return strings.TrimSpace(strings.Trim(strings.Join(strings.Fields(s), " "), "\"'`"))
 }

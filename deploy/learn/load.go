@@ -29,7 +29,7 @@ func newParser(file string) parser {
 	return parser{yamlfile.File{Name: file, Decoder: yamlfile.Decoder{Formats: formats, ListFields: true}}}
 }
 
-// advice says what to write instead, for messages of the YAML parser that do not.
+// advice completes those messages of the YAML parser that do not say what to write instead.
 var advice = []struct{ message, advice string }{
 	{"mapping values are not allowed", `put a text with a colon in quotes, as title: "Services: names", or indent this line as those above`},
 	{"did not find expected key", "indent the lines from here on as those above, and put a text with quotes in it in quotes as a whole"},
@@ -95,7 +95,7 @@ type directory struct {
 
 var numberedName = regexp.MustCompile(`^([1-9][0-9]{0,2})-([a-z0-9]+(-[a-z0-9]+)*)$`)
 
-// numbered lists the directories in a directory that have a number, by the number.
+// numbered lists the numbered directories in a directory, in the order of their numbers.
 func numbered(files fs.FS, in string) (all []directory, _ error) {
 	entries, err := fs.ReadDir(files, in)
 	if err != nil {
@@ -267,7 +267,7 @@ func (u *Unit) complete() bool {
 	return !slices.ContainsFunc(u.Steps, func(s *Step) bool { return s == nil || slices.Contains(s.Checks, nil) })
 }
 
-// vary puts a variant in force.
+// vary applies a variant.
 func (u *Unit) vary(name string) {
 	for i := range u.Variants {
 		v := &u.Variants[i]

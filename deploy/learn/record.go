@@ -231,7 +231,7 @@ type Progress struct {
 	Active time.Duration
 }
 
-// longestStep is how long a student may be busy between two events.
+// longestStep is the longest time between two events that counts as work.
 const longestStep = 10 * time.Minute
 
 // Progress is the progress in a unit.

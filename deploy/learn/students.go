@@ -43,7 +43,7 @@ var columns = []struct {
 	{[]string{"section"}, func(s *Student) *string { return &s.Section }},
 }
 
-// heading are the fields of students that the columns of a list have; nil: the column has none, or the line is no heading.
+// heading returns, for each column of a list, the field of a student that it has, or nil. It returns nil if the line is not a heading.
 func heading(fields []string) []func(*Student) *string {
 	of := make([]func(*Student) *string, len(fields))
 	for i, f := range fields {

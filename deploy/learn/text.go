@@ -14,13 +14,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
-// renderer has no raw HTML: what looks like a tag is text, as on a terminal.
+// renderer renders no raw HTML: what looks like a tag stays text, as on a terminal.
 var renderer = goldmark.New(goldmark.WithParser(markdownparser.NewParser(
 	markdownparser.WithBlockParsers(without(markdownparser.DefaultBlockParsers(), 900)...),
 	markdownparser.WithInlineParsers(without(markdownparser.DefaultInlineParsers(), 400)...),
 	markdownparser.WithParagraphTransformers(markdownparser.DefaultParagraphTransformers()...))))
 
-// without are parsers without that of a priority, as goldmark documents them.
+// without removes the parser with a priority; goldmark documents the priorities.
 func without(all []util.PrioritizedValue, priority int) []util.PrioritizedValue {
 	return slices.DeleteFunc(all, func(v util.PrioritizedValue) bool { return v.Priority == priority })
 }

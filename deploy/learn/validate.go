@@ -171,7 +171,8 @@ func (p *parser) check(at string, c *Check) {
 	}
 }
 
-// code checks that a code of flow records is one; empty: none is wanted. A check that must not hold would be met by any other.
+// code checks that a text is a code of flow records; empty: the check has none. A misspelt code in a check that must not hold would
+// always be met.
 func (p *parser) code(field, code string, known vocabulary.List) {
 	var codes []string
 	for _, w := range known {
@@ -191,7 +192,7 @@ var tcpStates = func() (names []string) {
 // objectKinds are the kinds of objects that a lab has, in lower case.
 var objectKinds = []string{"service", "endpointslice", "pod", "node"}
 
-// whole is a regular expression for a whole text.
+// whole returns a regular expression that must match a whole text.
 func whole(re string) string { return "^(?:" + re + ")$" }
 
 func (p *parser) regexp(field, text string) {
