@@ -84,9 +84,7 @@ func (w *worker) report(table *decision.Table, n int, at batch) {
 			w.reportEntry(&w.decided[len(w.decided)-1], j)
 		}
 	}
-	if w.sink != nil {
-		w.sink.Flows(w.decided)
-	}
+	w.sink.Flows(w.decided)
 }
 
 // reportEntry adds the outcome of the connection entry.
