@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
 
@@ -33,7 +35,7 @@ file.`,
 			}
 			text, err := d.Write(args[0])
 			if err != nil {
-				return err
+				return ofFlags(err)
 			}
 			if err := createFile(args[0], text); err != nil {
 				return err
@@ -51,6 +53,37 @@ file.`,
 	flags.StringVar(&d.Distribution, "distribution", "exponential", "distribution of the service times: constant, exponential, uniform, lognormal or pareto")
 	flags.IntVar(&d.Nodes, "nodes", 1, "number of nodes; each decides on its own")
 	return cmd
+}
+
+// draftFlags are the flags that set the fields of a draft.
+var draftFlags = map[string]string{
+	"cluster.nodes": "nodes", "cluster.services[0].endpoints": "endpoints", "workload.arrivals.load": "load", "workload.work.mean": "work",
+	"workload.work.distribution": "distribution",
+}
+
+// ofFlags names the flags of mistakes in a file that is not written: a user knows them, and not its lines.
+func ofFlags(err error) error {
+	mistakes, ok := errors.AsType[yamlfile.Mistakes](err)
+	if !ok {
+		return err
+	}
+	var all []error
+	for _, m := range mistakes {
+		field, _, _ := strings.Cut(m.Field, "[")
+		switch flag := draftFlags[m.Field]; {
+		case m.Field == "workload.work.mean" && m.Err.Error() == "missing": // 0s, which a file leaves out
+			all = append(all, errors.New("--work: want a time above 0"))
+		case m.Field == "metadata.name":
+			all = append(all, fmt.Errorf("%s: without its extension it is the experiment's name: %w", m.File, m.Err))
+		case flag != "":
+			all = append(all, fmt.Errorf("--%s: %w", flag, m.Err))
+		case field == "algorithms":
+			all = append(all, fmt.Errorf("--algorithms: %w", m.Err))
+		default:
+			all = append(all, m)
+		}
+	}
+	return errors.Join(all...)
 }
 
 // askDraft asks for what no flag says, until each answer is one. No answer is the default.
