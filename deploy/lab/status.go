@@ -84,7 +84,7 @@ func (s *Status) WriteText(w io.Writer) error {
 		}
 	}
 	if s.FlowAPI.URL != "" {
-		fmt.Fprintf(t, "\nflows: %s\n", s.FlowAPI.Page())
+		fmt.Fprintf(t, "\nWeb page: %s\n", s.FlowAPI.Page())
 	}
 	_ = t.Flush() // a Builder takes everything
 	if len(s.Faults) > 0 {
