@@ -57,7 +57,7 @@ func Unique(services []*corev1.Service) error {
 				continue
 			}
 			if other := addresses[address]; other != nil && other != s {
-				return fmt.Errorf("Services %s/%s and %s/%s have the same ClusterIP %s: leave it out of one of them, to have a free one allocated", other.Namespace, other.Name, s.Namespace, s.Name, address)
+				return fmt.Errorf("two Services have the ClusterIP %s, %s/%s and %s/%s: leave it out of one of them to have a free one allocated", address, other.Namespace, other.Name, s.Namespace, s.Name)
 			}
 			addresses[address] = s
 		}
@@ -67,7 +67,7 @@ func Unique(services []*corev1.Service) error {
 				continue
 			}
 			if other := ports[key]; other != nil && other != s {
-				return fmt.Errorf("Services %s/%s and %s/%s have the same node port %d/%s: leave it out of one of them, to have a free one allocated", other.Namespace, other.Name, s.Namespace, s.Name, p.NodePort, p.Protocol)
+				return fmt.Errorf("two Services have the node port %d/%s, %s/%s and %s/%s: leave it out of one of them to have a free one allocated", p.NodePort, p.Protocol, other.Namespace, other.Name, s.Namespace, s.Name)
 			}
 			ports[key] = s
 		}

@@ -99,8 +99,8 @@ func TestUnique(t *testing.T) {
 		other *corev1.Service
 		want  string
 	}{
-		{at("b", "10.96.0.9", 30080, corev1.ProtocolTCP), "Services shop/a and shop/b have the same node port 30080/TCP"},
-		{at("b", "10.96.0.8", 30081, corev1.ProtocolTCP), "Services shop/a and shop/b have the same ClusterIP 10.96.0.8"},
+		{at("b", "10.96.0.9", 30080, corev1.ProtocolTCP), "two Services have the node port 30080/TCP, shop/a and shop/b"},
+		{at("b", "10.96.0.8", 30081, corev1.ProtocolTCP), "two Services have the ClusterIP 10.96.0.8, shop/a and shop/b"},
 		{at("b", "10.96.0.9", 30080, corev1.ProtocolUDP), ""},
 		{service("b", func(s *corev1.ServiceSpec) { s.ClusterIP, s.ClusterIPs = "None", []string{"None"} }), ""},
 	} {

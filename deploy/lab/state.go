@@ -220,7 +220,7 @@ func (s *Spec) apart(services []*corev1.Service) error {
 	for _, o := range services {
 		for i, ip := range o.Spec.ClusterIPs {
 			if a, err := kubeaddr.Parse(ip); err == nil && hosts[a] != "" {
-				return fmt.Errorf("Service %s: spec.clusterIPs[%d]: %s is the address of %s: change it, or leave it out to have a free one allocated", nameOf(o), i, a, hosts[a])
+				return fmt.Errorf("spec.clusterIPs[%d] of Service %s: %s is the address of %s: change it, or leave it out to have a free one allocated", i, nameOf(o), a, hosts[a])
 			}
 		}
 	}
