@@ -59,9 +59,17 @@ type heldFlows struct {
 // newHeldFlows makes them. The releaser needs only the sink and what workers do not share: connections, a
 // router and a translator.
 func newHeldFlows(gate Gate, releaser *worker) *heldFlows {
+	if releaser.sink == nil {
+		releaser.sink = noSink{} // the flows that it makes are Release's, too
+	}
 	releaser.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) // for second chances
 	return &heldFlows{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser}
 }
+
+type noSink struct{}
+
+func (noSink) Flows([]flow.Flow) {}
+func (noSink) Lost() uint64      { return 0 }
 
 // heldFlow is a flow that waits or has waited.
 type heldFlow struct {

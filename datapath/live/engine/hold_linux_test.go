@@ -352,12 +352,6 @@ func TestFailureOfLettingGoEndsTheEngine(t *testing.T) {
 	}
 }
 
-// discard is a sink that keeps no flow.
-type discard struct{}
-
-func (discard) Flows([]flow.Flow) {}
-func (discard) Lost() uint64      { return 0 }
-
 // TestHeldFlowsOfManyWorkers come and go at once, each once.
 func TestHeldFlowsOfManyWorkers(t *testing.T) {
 	const workers, batches = 4, 50
@@ -368,7 +362,7 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 		ports = append(ports, 2000+i)
 	}
 	g := first.gated(ports...)
-	first.heldFlows.releaser.sink = discard{} // the harnesses' sinks are not for several goroutines
+	first.heldFlows.releaser.sink = noSink{} // the harnesses' sinks are not for several goroutines
 	for range workers - 1 {
 		h := newHarness(t)
 		h.table, h.kernel, h.connections, h.heldFlows = first.table, first.kernel, first.kernel.Table(), first.heldFlows

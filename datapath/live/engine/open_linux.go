@@ -47,7 +47,7 @@ type Config struct {
 	Balancer Balancer
 	// SecondChance sends a TCP flow that its endpoint refuses or does not answer to another one.
 	SecondChance bool
-	// Gate selects flows to hold. It may be nil, and needs a Sink.
+	// Gate selects flows to hold. It may be nil.
 	Gate Gate
 	// WhenServed is what to do if another process is the datapath of the namespace.
 	WhenServed WhenServed

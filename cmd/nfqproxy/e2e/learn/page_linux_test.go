@@ -131,7 +131,7 @@ func startPlain(t *testing.T, record string) *plainCourse {
 	return c
 }
 
-var pageAddress = regexp.MustCompile(`(?m)^flows: (http://127\.0\.0\.1:\d+/#token=\S+)$`)
+var pageAddress = regexp.MustCompile(`(?m)^Web page: (http://127\.0\.0\.1:\d+/#token=\S+)$`)
 
 // page is the address of the page, as the course's lab prints it.
 func (c *plainCourse) page() string {
