@@ -59,7 +59,7 @@ func Story(r *flow.Record, o Options) string {
 		labeled(&b, storyLabel, "decided", r.Time.In(o.zone()).Format(dayTime+" MST"))
 	}
 	if r.Stages != nil {
-		labeled(&b, storyLabel, "stages", stagesInWords(r.Stages))
+		labeled(&b, storyLabel, "stages", stagesInWords(r))
 	}
 	if h := r.Held; h != nil {
 		labeled(&b, storyLabel, "held", fmt.Sprintf("for %s, then %s (hold %s)", unit.Seconds(h.Seconds), h.Action, h.ID))
@@ -73,9 +73,13 @@ func Story(r *flow.Record, o Options) string {
 	return b.String()
 }
 
-// stagesInWords lists the latency of the packet by stage.
-func stagesInWords(s *flow.Stages) string {
+// stagesInWords lists the latency of the packet by stage. A packet without an entry waits for those of its batch.
+func stagesInWords(r *flow.Record) string {
 	var list []string
+	s, written := r.Stages, "entry written in"
+	if r.Conntrack == "" {
+		written = "entries of its batch written in"
+	}
 	add := func(what string, seconds float64) {
 		if seconds > 0 {
 			list = append(list, what+" "+unit.Seconds(seconds))
@@ -85,8 +89,8 @@ func stagesInWords(s *flow.Stages) string {
 		add("waited for", *s.Waited)
 	}
 	add("decided in", s.Decided)
-	add("entry written in", s.Written)
-	add("accepted in", s.Accepted)
+	add(written, s.Written)
+	add("verdict in", s.Accepted)
 	return strings.Join(list, ", ")
 }
 

@@ -30,7 +30,7 @@ export function timeline(r) {
 export function stages(r) {
   const st = r.stages;
   if (!st) return null;
-  const parts = [['waited', 'in the queue', st.waited], ['decided', 'until decided', st.decided], ['written', 'until the entry was written', st.written], ['accepted', 'until the verdict was given', st.accepted]].filter(([, , x]) => x !== undefined && x !== null);
+  const parts = [['waited', 'in the queue', st.waited], ['decided', 'until decided', st.decided], ['written', r.conntrack ? 'until the entry was written' : 'until the entries of its batch were written', st.written], ['accepted', 'until the verdict was given', st.accepted]].filter(([, , x]) => x !== undefined && x !== null);
   const sum = parts.reduce((a, [, , x]) => a + x, 0) || 1;
   return card(`First packet: ${seconds(sum)}`,
     h('div', { class: 'stages', role: 'img', 'aria-label': parts.map(([name, , x]) => `${name} ${seconds(x)}`).join(', ') },
