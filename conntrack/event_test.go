@@ -184,7 +184,7 @@ func FuzzParseEvent(f *testing.F) {
 			t.Skip()
 		}
 		var e Event
-		if ok, err := parseEvent(b, &e); ok && (err != nil || e.Kind != Updated && e.Kind != Destroyed) {
+		if ok, err := parseEvent(b, &e); ok && (err != nil || e.Kind != Began && e.Kind != Updated && e.Kind != Destroyed) {
 			t.Errorf("%+v, error %v", e, err)
 		}
 	})
