@@ -45,7 +45,7 @@ func TestFlowsHoldEveryDecision(t *testing.T) {
 	}
 }
 
-// TestFlows: the flows of all workers count, and classes without any are left out.
+// TestFlows: the flows of all workers count, and classes without any are left out. Those with an entry are translated.
 func TestFlows(t *testing.T) {
 	a := FlowClass{decision.DNAT, decision.EntryNodePort, decision.Bound}
 	b := FlowClass{decision.Drop, decision.EntryLoadBalancer, decision.SourceNotAllowed}
@@ -53,11 +53,15 @@ func TestFlows(t *testing.T) {
 	one.flows[a.Verdict][a.Entry][a.Reason].Add(3)
 	two.flows[a.Verdict][a.Entry][a.Reason].Add(1)
 	two.flows[b.Verdict][b.Entry][b.Reason].Add(4)
+	one.created.Add(1)
+	one.kept.Add(2)
+	two.replaced.Add(4)
+	two.failed.Add(8)
 	var s Stats
 	one.addTo(&s)
 	two.addTo(&s)
-	if len(s.Flows) != 2 || s.Flows[a] != 4 || s.Flows[b] != 4 || s.Dropped != 4 {
-		t.Errorf("flows %v, dropped %d", s.Flows, s.Dropped)
+	if len(s.Flows) != 2 || s.Flows[a] != 4 || s.Flows[b] != 4 || s.Dropped != 4 || s.Translated != 7 {
+		t.Errorf("flows %v, dropped %d, translated %d", s.Flows, s.Dropped, s.Translated)
 	}
 }
 
