@@ -207,7 +207,7 @@ func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
 		c := f.otlpConfig()
 		c.Log = log
 		start = append(start, func() (err error) {
-			if c.Node, err = nodeOf(ctx, observer, log); err != nil || ctx.Err() != nil {
+			if c.Node, err = nodeOf(ctx, observer); err != nil || ctx.Err() != nil {
 				return err
 			}
 			exporter, err := otlp.Open(c)
@@ -224,6 +224,13 @@ func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
 	for _, s := range start {
 		group.Go(s)
 	}
+	group.Go(func() error {
+		// A page without a daemon behind it would look like a node without flows.
+		if _, err := awaitNodes(ctx, observer, log); err != nil && ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
 	return group.Wait()
 }
 
@@ -248,8 +255,8 @@ func (f *exportFlags) pageConfig(o observe.Observer, log *slog.Logger) flowapi.C
 const nodeWait = time.Second
 
 // nodeOf returns the name of the daemon's node. It waits for a daemon that cannot be reached, until the context ends.
-func nodeOf(ctx context.Context, o observe.Observer, log *slog.Logger) (string, error) {
-	nodes, err := awaitNodes(ctx, o, log)
+func nodeOf(ctx context.Context, o observe.Observer) (string, error) {
+	nodes, err := awaitNodes(ctx, o, slog.New(slog.DiscardHandler)) // the caller says that it waits
 	switch {
 	case ctx.Err() != nil:
 		return "", nil

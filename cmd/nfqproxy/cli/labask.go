@@ -166,21 +166,28 @@ func answerText(r *labapi.Response) string {
 	if r.Source != "" {
 		line("request", "%s -> %s", r.Source, r.Destination)
 	}
-	took := durationOf(r)
 	if r.Error != "" {
-		line("failed", "%s, after %s", r.Error, took)
+		line("failed", "%s", failureText(r))
 		return b.String()
 	}
 	text := cmp.Or(r.By, r.Status, unnamed)
 	if r.By != "" && r.Status != "" {
 		text += ", " + r.Status
 	}
-	text += fmt.Sprintf(", after %s", took)
+	text += fmt.Sprintf(", after %s", durationOf(r))
 	if r.Client != "" {
 		text += fmt.Sprintf("; the server saw the client address %s", r.Client)
 	}
 	line("answer", "%s", text)
 	return b.String()
+}
+
+// failureText is why a request got no answer and, if it was sent, how long that took.
+func failureText(r *labapi.Response) string {
+	if r.Destination == "" {
+		return r.Error
+	}
+	return fmt.Sprintf("%s, after %s", r.Error, durationOf(r))
 }
 
 // lookupText is a lookup in one line.
@@ -218,7 +225,7 @@ func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Cl
 		}
 		if r.Error != "" {
 			failed++
-			if _, err := fmt.Fprintf(stdout, "failed   request %d: %s, after %s\n", sent, r.Error, durationOf(r)); err != nil {
+			if _, err := fmt.Fprintf(stdout, "failed   request %d: %s\n", sent, failureText(r)); err != nil {
 				return err
 			}
 		}

@@ -78,6 +78,8 @@ func (f *learnFlags) open() (*learn.Course, *learn.Record, error) {
 		if path, err = learn.DefaultRecord(); err != nil {
 			return nil, nil, err
 		}
+	} else if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return nil, nil, fmt.Errorf("--record %s: make its directory first (%w)", path, err)
 	}
 	r, err := learn.OpenRecord(path)
 	if err != nil {

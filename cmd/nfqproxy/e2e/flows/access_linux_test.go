@@ -215,7 +215,7 @@ func certificate(t *testing.T) (cert, key string) {
 
 // TestPageOffLoopback: the page of a node, from another machine, requests the token once and then
 // shows flows as they happen; an address with the token in it needs no form; a wrong token has
-// one message.
+// one message. The page may start before the daemon.
 func TestPageOffLoopback(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -223,8 +223,9 @@ func TestPageOffLoopback(t *testing.T) {
 	const token, wrong = "0123456789abcdef", "fedcba9876543210"
 	cert, key := certificate(t)
 	socket := filepath.Join(t.TempDir(), "api")
+	export := e2etest.StartDaemon(t, n.Namespace, e2etest.Command("export", "--server", "unix:"+socket, "--page", address, "--page-tls-cert", cert, "--page-tls-key", key))
+	e2etest.Eventually(t, e2etest.Timeout, "a message that no daemon answers", func() bool { return strings.Contains(export.Log(), "the daemon does not answer") })
 	n.start("node-a", "--flow-api", socket, "--flow-api-token-file", e2etest.WriteFile(t, "token", []byte(token+"\n")))
-	e2etest.StartDaemon(t, n.Namespace, e2etest.Command("export", "--server", "unix:"+socket, "--page", address, "--page-tls-cert", cert, "--page-tls-key", key))
 	e2etest.Eventually(t, e2etest.Timeout, "the page", func() bool {
 		c, err := n.Dial(t.Context(), "tcp", e2etest.AnyPort, netip.MustParseAddrPort(address))
 		if err == nil {
