@@ -56,7 +56,7 @@ var Metrics = []Metric{
 	{"second_chances", "second chances %", percent, false, true, "decisions for another endpoint because the one before refused or did not answer, as a share of flows", shareOf(func(r *traffic.Result) int { return r.SecondChances })},
 	{"broken", "broken %", percent, false, true, "share of flows whose connection ended before its time", shareOf(func(r *traffic.Result) int { return r.Broken })},
 	{"inconsistent", "inconsistent %", percent, false, true, "share of flows whose connection broke because it got another endpoint, though its own was still there", shareOf(func(r *traffic.Result) int { return r.Remapped })},
-	{"remapped", "remapped %", percent, false, true, "share of addresses and ports that get another endpoint after a change of the set, though their own is still there; mean of all changes", remapped},
+	{"remapped", "remapped %", percent, false, true, "share of addresses and ports that get another endpoint after a change of the set, though their own is still there; mean of all changes, and not measured without one", remapped},
 	{"messages", "messages/flow", 1, false, true, "messages between nodes and endpoints for the algorithm, as probes and reports, for each flow", shareOf(func(r *traffic.Result) int { return r.Messages })},
 	{"open_mean", "open", 1, false, false, "open connections in all, mean over time", func(r *traffic.Result) float64 { return r.Open }},
 	{"max_mean", "max/mean", 1, true, true, "open connections of the fullest endpoint in comparison with the mean, mean over the time with open connections", openBalance(func(r *traffic.Result) float64 { return r.MaxOverMean })},
@@ -149,12 +149,16 @@ func requestShare(count func(*traffic.RequestResult) int) func(*traffic.Result) 
 	return func(r *traffic.Result) float64 { return float64(count(r.Requests)) / float64(r.Requests.N) }
 }
 
+// remapped is NaN without a change that keeps endpoints.
 func remapped(r *traffic.Result) float64 {
 	var shares []float64
 	for _, c := range r.Changes {
 		if c.Kept > 0 {
 			shares = append(shares, float64(c.Moved)/float64(c.Kept))
 		}
+	}
+	if len(shares) == 0 {
+		return math.NaN()
 	}
 	return stats.Mean(shares)
 }
