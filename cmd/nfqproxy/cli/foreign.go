@@ -22,8 +22,21 @@ var (
 	complaint = regexp.MustCompile(`\A(Error from server|error: |No resources found|The connection to the server|Unable to connect)[^\n]*`)
 )
 
-// foreign says what a text is that begins so, if another flag than the given one reads it; "": not known.
+// foreign says what a text is that begins so, if another flag than the given one reads it; "": not known. Some lines may come before: a
+// prompt, a command, a fence.
 func foreign(begin, flag string) string {
+	const before = 4
+	for range before {
+		if what := foreignAt(begin, flag); what != "" {
+			return what
+		}
+		_, begin, _ = strings.Cut(begin, "\n")
+	}
+	return ""
+}
+
+// foreignAt is foreign for a text without other lines before it.
+func foreignAt(begin, flag string) string {
 	first := strings.TrimLeft(begin, "\ufeff \t\r\n")
 	line, _, _ := strings.Cut(first, "\n")
 	what, by := "", ""

@@ -69,6 +69,9 @@ func (g *guesser) addresses() {
 	if g.family == iptables.IPv6 {
 		stand = netip.MustParseAddr("2001:db8::1")
 	}
+	for stand == from || stand == to {
+		stand = stand.Next() // the host would take the packet for its own
+	}
 	add(stand, "%s stands for the host's own address, which the rules do not show", stand)
 }
 
