@@ -80,7 +80,7 @@ func (w *inquiry) passBalancer(p *decision.Packet) {
 	if s == nil || s.NodePort == 0 {
 		return
 	}
-	source, _ := decision.AddressOf(outsiders, s.Family)
+	source, _ := decision.AddressOf(w.outsiders(), s.Family)
 	node, at := w.arrival(source, func(n string) (netip.AddrPort, bool) {
 		a, ok := decision.AddressOf(w.nodes.addresses[n], s.Family)
 		return netip.AddrPortFrom(a, s.NodePort), ok

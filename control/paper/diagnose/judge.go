@@ -43,7 +43,7 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 	case decision.NoLocalEndpoints:
 		w.lacksLocal(d)
 	case decision.SourceNotAllowed:
-		if w.from.outside && slices.Contains(outsiders, p.Source.Addr()) { // which stands for any client
+		if w.from.anyone {
 			w.answer.Unless = "the client has an address in " + prefixes(d.ServicePort.SourceRanges) + ", which you can give instead of " + Outside
 		}
 		w.cause(Finding{
@@ -180,6 +180,15 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 	switch {
 	case len(problems) == 0:
 	case len(problems) == len(usable):
+		if pod := w.owners[usable[0].AddrPort.Addr()]; problems[0].Code == PolicyForbids && w.from != nil && w.from.anyone && pod != nil {
+			var allowed []string
+			for _, policy := range w.policiesFor(pod, ingress) {
+				allowed = append(allowed, blocks(policy)...)
+			}
+			if len(allowed) > 0 {
+				w.answer.Unless = "the client has one of the addresses that the policy allows (" + strings.Join(allowed, ", ") + "), which you can give instead of " + Outside
+			}
+		}
 		w.cause(problems[0])
 	default:
 		w.answer.Notes = append(w.answer.Notes, Finding{

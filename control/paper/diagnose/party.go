@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -21,8 +22,32 @@ import (
 // Outside is the name of a source outside of the cluster.
 const Outside = "outside"
 
-// outsiders are addresses that stand for one: those of documentation (RFC 5737, RFC 3849).
-var outsiders = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+// outsiders are addresses that stand for one, of each family: nobody is known to have them, and no source range and no policy names
+// them, which are about some clients.
+func (c *Cluster) outsiders() (all []netip.Addr) {
+	var named, served []string
+	for _, s := range c.objects.Services {
+		named = append(named, s.Spec.LoadBalancerSourceRanges...)
+		served = append(served, s.Spec.ExternalIPs...)
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			served = append(served, i.IP)
+		}
+	}
+	for _, p := range c.objects.Context.NetworkPolicies {
+		named = append(named, blocks(p)...)
+	}
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+		candidates := survey.Outsiders(f)
+		i := slices.IndexFunc(candidates, func(a netip.Addr) bool {
+			return c.addressParty(a).outside && !slices.Contains(served, a.String()) && !slices.ContainsFunc(named, func(cidr string) bool {
+				p, err := kubeaddr.ParsePrefix(cidr)
+				return err == nil && p.Bits() > 0 && p.Contains(a)
+			})
+		})
+		all = append(all, candidates[max(i, 0)])
+	}
+	return all
+}
 
 // party is one end of the connection that a question is about.
 type party struct {
@@ -33,6 +58,7 @@ type party struct {
 	on      string // the node that it runs on; "": not known
 	service *corev1.Service
 	outside bool
+	anyone  bool   // it stands for any client outside
 	port    string // a number or a name, as given; empty: none
 }
 
@@ -40,11 +66,10 @@ type party struct {
 // namespace is that of names without one; "" if it is not given.
 func (c *Cluster) source(text, namespace string) (*party, error) {
 	if text == Outside {
-		p := &party{text: "outside of the cluster", addrs: outsiders, outside: true}
 		if clients := c.labClients(); len(clients) > 0 {
-			p.text, p.addrs = "client "+clients[0].Name, clients[0].Addresses
+			return &party{text: "client " + clients[0].Name, addrs: clients[0].Addresses, outside: true}, nil
 		}
-		return p, nil
+		return &party{text: "outside of the cluster", addrs: c.outsiders(), outside: true, anyone: true}, nil
 	}
 	if a, err := kubeaddr.Parse(kubeaddr.Unbracket(text)); err == nil {
 		return c.addressParty(a), nil

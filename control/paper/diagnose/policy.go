@@ -227,6 +227,18 @@ func (c *Cluster) allowsPeer(peers []networkingv1.NetworkPolicyPeer, namespace s
 	return result
 }
 
+// blocks are the addresses that a policy allows as sources.
+func blocks(p *networkingv1.NetworkPolicy) (all []string) {
+	for _, r := range p.Spec.Ingress {
+		for _, peer := range r.From {
+			if peer.IPBlock != nil {
+				all = append(all, peer.IPBlock.CIDR)
+			}
+		}
+	}
+	return all
+}
+
 func inBlock(b *networkingv1.IPBlock, a netip.Addr) allowance {
 	in := func(cidr string) bool {
 		p, err := kubeaddr.ParsePrefix(cidr)

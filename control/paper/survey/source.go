@@ -69,7 +69,7 @@ func (s *surveyor) place(host *netfilter.Host) {
 		}
 	}
 	s.sources[Node] = &Source{Kind: Node}
-	s.sources[Outside] = &Source{Kind: Outside, Addr: outsider(s.family()), Device: uplink}
+	s.sources[Outside] = &Source{Kind: Outside, Addr: s.outsider(), Device: uplink}
 	taken := s.taken()
 	if s.knownPod(uplink) {
 		s.placeKnownPods(uplink)
@@ -389,12 +389,60 @@ func ownAddress(host *netfilter.Host, uplink string, f decision.Family) (own net
 	return own
 }
 
-// outsider is an address for documentation (RFC 5737, RFC 3849) that stands for all clients outside.
-func outsider(f decision.Family) netip.Addr {
+// Outsiders are addresses for documentation (RFC 5737, RFC 3849, RFC 9637), one of which stands for all clients outside.
+func Outsiders(f decision.Family) []netip.Addr {
 	if f == decision.IPv6 {
-		return netip.MustParseAddr("2001:db8:1::9")
+		return []netip.Addr{netip.MustParseAddr("2001:db8:1::9"), netip.MustParseAddr("3fff::9")}
 	}
-	return netip.MustParseAddr("203.0.113.9")
+	return []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("192.0.2.9")}
+}
+
+// outsider is one that the host does not have, and that no rule or set names: a rule about a single client, as that of fail2ban, says nothing about the others, and
+// people write such addresses in the place of real ones.
+func (s *surveyor) outsider() netip.Addr {
+	all := Outsiders(s.family())
+	if i := slices.IndexFunc(all, func(a netip.Addr) bool { return !s.host.Has(a) && !s.names(a) }); i >= 0 {
+		return all[i]
+	}
+	return all[0]
+}
+
+// names reports whether a rule or a set is about sources among which the address is, but not all, or about the address as a
+// destination.
+func (s *surveyor) names(a netip.Addr) bool {
+	within := func(p netip.Prefix) bool { return p.Bits() > 0 && p.Contains(a) }
+	for _, set := range s.known.Sets {
+		if slices.ContainsFunc(set.Elements, func(e iptables.Element) bool { return within(e.Network) || e.Range.Contains(a) }) {
+			return true
+		}
+	}
+	for _, d := range s.dumps {
+		for _, t := range d.Tables {
+			for _, r := range t.Rules {
+				for _, m := range r.Matches {
+					switch m := m.(type) {
+					case iptables.Source:
+						if p, ok := m.Network.Prefix(); ok && within(p) {
+							return true
+						}
+					case iptables.Destination:
+						if p, ok := m.Network.Prefix(); ok && p.IsSingleIP() && p.Addr() == a {
+							return true
+						}
+					case iptables.IPRange:
+						if m.Source.Given && m.Source.Value.Contains(a) {
+							return true
+						}
+					case iptables.NativeMatch:
+						if n := iptables.Names(m); n != nil && slices.ContainsFunc(n.Sources(), within) {
+							return true
+						}
+					}
+				}
+			}
+		}
+	}
+	return false
 }
 
 // deviceTo is the device of the route to an address.

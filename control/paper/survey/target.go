@@ -209,10 +209,10 @@ func (s *surveyor) mayUse(t *target) bool {
 	return r.Contains(s.sources[Outside].Addr) || !s.podNetwork().Overlaps(r) && (s.sources[Pod] == nil || !r.Contains(s.sources[Pod].Addr))
 }
 
-// allowedRange is the source range that connections from outside come from: one with the usual source, or the first one.
+// allowedRange is the source range that connections from outside come from: one with a usual source, or the first one.
 func allowedRange(port *audit.Service) netip.Prefix {
 	for _, r := range port.SourceRanges {
-		if r.Contains(outsider(port.Family)) {
+		if slices.ContainsFunc(Outsiders(port.Family), r.Contains) {
 			return r
 		}
 	}

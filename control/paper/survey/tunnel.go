@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -68,7 +69,7 @@ func (s *surveyor) tunnels() (list []*Tunnel) {
 	return list
 }
 
-func (s *surveyor) isIPv6() bool { return !outsider(s.family()).Is4() }
+func (s *surveyor) isIPv6() bool { return s.family() == decision.IPv6 }
 
 // followTunnels follows the outer packets of other nodes to this one. A rule that drops them cuts its pods off from those of
 // other nodes, although the rules accept what the tunnel carries. Of one connection, only the tunnels to its endpoints count, whose

@@ -50,7 +50,8 @@ type Lookup interface {
 
 // Naming is implemented by conditions and lookups with a set.
 type Naming interface {
-	// Destinations are the networks of destinations that the set has, and Devices the devices.
+	// Sources are the networks of sources that the set has, Destinations those of destinations, and Devices the devices.
+	Sources() []netip.Prefix
 	Destinations() []netip.Prefix
 	Devices() []Interface
 }

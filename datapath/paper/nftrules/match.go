@@ -412,6 +412,9 @@ func typedPorts(f *field, source bool, m nftables.Match, negated bool) []iptable
 	return []iptables.Match{iptables.SCTP{Source: from, Destination: to}}
 }
 
+// Sources are those of the set, also of one that must not have the packet.
+func (m *membership) Sources() []netip.Prefix { return m.table.Sources() }
+
 // Destinations are those of the set; of one that must not have the packet, none.
 func (m *membership) Destinations() []netip.Prefix {
 	if m.negated {

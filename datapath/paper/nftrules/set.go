@@ -306,11 +306,17 @@ func (c *compiler) mapped(e nftables.Map, of *field) (field, error) {
 	return field{Value: mapValue{t, *of}, kind: of.kind, facts: factsOf(fields), expr: e, needs: needsOf(fields), never: neverOf(fields)}, nil
 }
 
+// Sources are the networks of sources that the set has.
+func (t *table) Sources() []netip.Prefix { return t.networks(12, 8) }
+
 // Destinations are the networks of destinations that the set has.
-func (t *table) Destinations() (all []netip.Prefix) {
+func (t *table) Destinations() []netip.Prefix { return t.networks(16, 24) }
+
+// networks are those of the address at one of the offsets in headers of IPv4 and IPv6.
+func (t *table) networks(offset4, offset6 int) (all []netip.Prefix) {
 	for i, f := range t.fields {
 		v, ok := f.Value.(rules.Payload)
-		if !ok || f.kind != kindAddr4 && f.kind != kindAddr6 || v.Offset != 16 && v.Offset != 24 {
+		if !ok || !(f.kind == kindAddr4 && v.Offset == offset4 || f.kind == kindAddr6 && v.Offset == offset6) {
 			continue
 		}
 		seen := make(map[netip.Prefix]bool)
