@@ -35,6 +35,9 @@ func (r *Recorder) mergeOld(ctx context.Context, before time.Time) error {
 // the newest to the oldest for the rows that are to be kept, and then in order. Parts that were merged, and not removed because
 // the recorder was killed, add nothing.
 func (r *Recorder) merge(ctx context.Context, files []file) error {
+	if len(files) == 0 { // none of them can be read
+		return nil
+	}
 	var size int64
 	for _, f := range files {
 		size += f.size
@@ -70,9 +73,6 @@ func (r *Recorder) mergeInto(ctx context.Context, path string, files []file) err
 			return err
 		}
 		inputs[i] = in
-	}
-	if len(files) == 0 {
-		return nil
 	}
 	out, err := newWriter(path)
 	if err != nil {

@@ -266,6 +266,20 @@ func TestDamagedFiles(t *testing.T) {
 	expect(t, read(t, &History{Dir: dir}, observe.FlowQuery{}), "r-3 decided")
 }
 
+// An hour whose only part cannot be read has nothing to merge.
+func TestOnlyPartIsDamaged(t *testing.T) {
+	dir := t.TempDir()
+	w := newWorld(t, dir, nil)
+	name := nameOf(noon, "node-a", 1)
+	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.mergeOld(t.Context(), noon.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, files(t, dir), name+corrupt)
+}
+
 // A byte that is wrong is found, or harmless: no reader panics.
 func TestDamagedBytes(t *testing.T) {
 	dir := t.TempDir()
