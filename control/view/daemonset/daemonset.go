@@ -121,7 +121,7 @@ func Open(ctx context.Context, c Config) (*remote.Relay, error) {
 type set struct {
 	Config
 	client   kubernetes.Interface
-	tokens   tokens
+	tokens   *tokens
 	channels *channels
 	forget   time.Duration
 	pods     podList

@@ -201,15 +201,13 @@ func (c *conn) reason() error {
 // Close closes the connection to the API server.
 func (c *conn) Close() error { return c.upgraded.Close() }
 
-func (c *conn) LocalAddr() net.Addr  { return pipeAddr{} }
-func (c *conn) RemoteAddr() net.Addr { return pipeAddr{} }
+// portforwardAddr is the address of both ends.
+var portforwardAddr = &net.UnixAddr{Name: "portforward", Net: "portforward"}
+
+func (c *conn) LocalAddr() net.Addr  { return portforwardAddr }
+func (c *conn) RemoteAddr() net.Addr { return portforwardAddr }
 
 // Deadlines are not supported.
 func (c *conn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (c *conn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
 func (c *conn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "portforward" }
-func (pipeAddr) String() string  { return "portforward" }

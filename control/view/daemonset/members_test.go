@@ -89,7 +89,7 @@ func TestTokens(t *testing.T) {
 			// The API server may give a shorter time.
 			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint(made), ExpirationTimestamp: metav1.NewTime(time.Now().Add(10 * time.Minute))}}, nil
 		})
-		tokens := &requested{set: &set{client: client}, account: types.NamespacedName{Namespace: "net", Name: "reader"}}
+		tokens := &tokens{set: &set{client: client}, account: types.NamespacedName{Namespace: "net", Name: "reader"}}
 		expect := func(want string) {
 			t.Helper()
 			if got, err := tokens.get(t.Context()); got != want || err != nil {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
@@ -166,29 +169,23 @@ func nodeOf(pod *corev1.Pod) string {
 
 // comparePods orders the pods of a node: during an update there are two.
 func comparePods(a, b *corev1.Pod) int {
-	return cmp.Or(
-		compareBool(a.Status.Phase == corev1.PodRunning, b.Status.Phase == corev1.PodRunning),
-		compareBool(isReady(a), isReady(b)),
-		compareBool(a.DeletionTimestamp == nil, b.DeletionTimestamp == nil),
-		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		cmp.Compare(a.Name, b.Name),
-	)
+	return cmp.Or(cmp.Compare(preference(a), preference(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
+// preference is larger for a pod that runs; of those, for a ready one; of those, for one that is not being deleted.
+func preference(pod *corev1.Pod) (n int) {
+	if pod.Status.Phase == corev1.PodRunning {
+		n += 4
 	}
-	return -1
-}
-
-func isReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+	if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	}) {
+		n += 2
+	}
+	if pod.DeletionTimestamp == nil {
+		n++
+	}
+	return n
 }
 
 // node is a node, whose flow API is that of its best pod at the time.
@@ -239,3 +236,53 @@ func stateOf(pod *corev1.Pod) string {
 }
 
 var _ http.RoundTripper = (*node)(nil)
+
+// address is where a daemon serves its flow API.
+type address struct {
+	port int
+	tls  bool
+	// public: the API server can connect to it at the pod's address. Port-forward connects to loopback
+	// addresses only, which a public one may include.
+	public, loopback bool
+}
+
+// addressOf returns the best address of a pod's daemon, as its arguments give it.
+func addressOf(pod *corev1.PodSpec) (address, error) {
+	var best address
+	for at := range strings.SplitSeq(flagOf(pod, "flow-api"), ",") {
+		if _, socket := observe.SocketPath(at); socket {
+			continue
+		}
+		host, text, err := net.SplitHostPort(at)
+		port, err2 := strconv.Atoi(text)
+		if err != nil || err2 != nil {
+			continue
+		}
+		ip := net.ParseIP(host)
+		a := address{port: port, tls: flagOf(pod, "flow-api-tls-cert") != "", loopback: observe.IsLoopback(host) || host == "" || ip != nil && ip.IsUnspecified()}
+		a.public = !observe.IsLoopback(host)
+		if best.port == 0 || a.public && !best.public {
+			best = a
+		}
+	}
+	if best.port == 0 {
+		return best, errors.New("its daemon serves the flow API at no ADDRESS:PORT: start it with --flow-api, as deploy/kubernetes does")
+	}
+	return best, nil
+}
+
+// flagOf returns the value of a flag in the arguments of a pod's containers; empty: it is not given.
+func flagOf(pod *corev1.PodSpec, flag string) (value string) {
+	for i := range pod.Containers {
+		c := &pod.Containers[i]
+		arguments := append(append([]string{}, c.Command...), c.Args...)
+		for j, a := range arguments {
+			if v, ok := strings.CutPrefix(a, "--"+flag+"="); ok {
+				value = v // the last one counts
+			} else if a == "--"+flag && j+1 < len(arguments) {
+				value = arguments[j+1]
+			}
+		}
+	}
+	return value
+}

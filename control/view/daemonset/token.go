@@ -16,18 +16,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 )
 
-// tokens gives the daemons' token.
-type tokens interface {
-	// get returns a valid token.
-	get(context.Context) (string, error)
-	// refused reports that a daemon does not take a token; false: there will be no other one.
-	refused(token string) bool
-}
-
 // newTokens returns the tokens of the Config or of the account that the daemons take tokens of.
-func (s *set) newTokens(object *appsv1.DaemonSet) (tokens, error) {
+func (s *set) newTokens(object *appsv1.DaemonSet) (*tokens, error) {
 	if s.Token != "" {
-		return fixed(s.Token), nil
+		return &tokens{set: s}, nil
 	}
 	account := flagOf(&object.Spec.Template.Spec, "flow-api-service-account")
 	if account == "" {
@@ -37,14 +29,8 @@ func (s *set) newTokens(object *appsv1.DaemonSet) (tokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("DaemonSet %s: --flow-api-service-account %w", s.name(), err)
 	}
-	return &requested{set: s, account: a}, nil
+	return &tokens{set: s, account: a}, nil
 }
-
-// fixed is a token that the user gave.
-type fixed string
-
-func (t fixed) get(context.Context) (string, error) { return string(t), nil }
-func (t fixed) refused(string) bool                 { return false }
 
 // Lifetimes of tokens. They are as short as is practical: API servers give none of less than ten minutes.
 const (
@@ -52,8 +38,8 @@ const (
 	tokenTimeout  = 15 * time.Second // of a request for one
 )
 
-// requested are tokens of a ServiceAccount.
-type requested struct {
+// tokens gives the daemons' token: that of the Config or, without it, those of a ServiceAccount.
+type tokens struct {
 	set     *set
 	account types.NamespacedName
 
@@ -63,7 +49,11 @@ type requested struct {
 	until time.Time
 }
 
-func (t *requested) get(ctx context.Context) (string, error) {
+// get returns a valid token.
+func (t *tokens) get(ctx context.Context) (string, error) {
+	if t.set.Token != "" {
+		return t.set.Token, nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.token != "" && time.Now().Before(t.until) {
@@ -90,11 +80,12 @@ func (t *requested) get(ctx context.Context) (string, error) {
 	return t.token, nil
 }
 
-func (t *requested) refused(token string) bool {
+// refused notes that a daemon does not take a token, and reports whether there may be another one.
+func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.token == token {
 		t.token = ""
 	}
-	return true
+	return t.set.Token == ""
 }
