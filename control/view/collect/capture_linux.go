@@ -2,6 +2,7 @@ package collect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -39,12 +40,12 @@ func capture(ctx context.Context, s Source) (file []byte, kept int, lost uint, e
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	second := unix.Timeval{Usec: 100_000}
+	wake := unix.Timeval{Usec: 100_000} // to look at the time and the context
 	err = errors.Join(
 		unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &second),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wake),
 		// Only now packets arrive: all of them have passed the filter.
 		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL)}),
 	)
@@ -52,17 +53,12 @@ func capture(ctx context.Context, s Source) (file []byte, kept int, lost uint, e
 		return nil, 0, 0, fmt.Errorf("set up a packet socket: %w", err)
 	}
 	w := &writer{interfaces: make(map[int]int)}
-	most := s.Packets
-	if most == 0 {
-		most = defaultPackets
-	}
+	most := cmp.Or(s.Packets, defaultPackets)
 	data, control := make([]byte, snapLength), make([]byte, 256)
 	for end := time.Now().Add(s.Capture); ctx.Err() == nil && time.Now().Before(end); {
-		n, oobn, flags, from, err := unix.Recvmsg(fd, data, control, unix.MSG_TRUNC)
+		n, oobn, _, from, err := unix.Recvmsg(fd, data, control, unix.MSG_TRUNC)
 		switch {
-		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.ENETDOWN): // an interface went away
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN): // nothing yet, or an interface went away
 			continue
 		case err != nil:
 			return nil, 0, 0, fmt.Errorf("read packets: %w", err)
@@ -74,11 +70,8 @@ func capture(ctx context.Context, s Source) (file []byte, kept int, lost uint, e
 		if !ok || link.Hatype == unix.ARPHRD_LOOPBACK && link.Pkttype == unix.PACKET_OUTGOING {
 			continue // a loopback interface has each packet twice
 		}
-		full := n
-		if flags&unix.MSG_TRUNC != 0 || n > len(data) {
-			n = len(data)
-		}
-		if err := w.write(link.Ifindex, timeOf(control[:oobn]), data[:n], full); err != nil {
+		// With MSG_TRUNC, n is the length of the packet.
+		if err := w.write(link.Ifindex, timeOf(control[:oobn]), data[:min(n, len(data))], n); err != nil {
 			return nil, 0, 0, err
 		}
 		kept++
@@ -174,13 +167,10 @@ func between(from, to netip.Addr) []bpf.Instruction {
 	if from.Is6() {
 		version, at = 6, 8
 	}
-	var tests []bpf.Instruction
-	test := func(load bpf.Instruction, value uint32) {
-		tests = append(tests, load, bpf.JumpIf{Cond: bpf.JumpEqual, Val: value})
-	}
-	tests = append(tests, bpf.LoadAbsolute{Off: 0, Size: 1}, bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: version})
-	for i, word := range words(slices.Concat(from.AsSlice(), to.AsSlice())) {
-		test(bpf.LoadAbsolute{Off: at + 4*uint32(i), Size: 4}, word)
+	tests := []bpf.Instruction{bpf.LoadAbsolute{Off: 0, Size: 1}, bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: version}}
+	for word := range slices.Chunk(slices.Concat(from.AsSlice(), to.AsSlice()), 4) {
+		tests = append(tests, bpf.LoadAbsolute{Off: at, Size: 4}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(word)})
+		at += 4
 	}
 	tests = append(tests, bpf.RetConstant{Val: snapLength})
 	for i, t := range tests {
@@ -190,11 +180,4 @@ func between(from, to netip.Addr) []bpf.Instruction {
 		}
 	}
 	return tests
-}
-
-func words(b []byte) (list []uint32) {
-	for ; len(b) >= 4; b = b[4:] {
-		list = append(list, binary.BigEndian.Uint32(b))
-	}
-	return list
 }

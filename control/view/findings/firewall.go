@@ -27,19 +27,16 @@ const maxShapes = 200
 // shape is what flows have in common that the same rules should meet.
 type shape struct {
 	node, protocol, service, from, destination, endpoint string
-	state                                                string // sometimesState, or empty
+	// sometimes: they were answered after their first packet was sent again, or a later one like them was answered. Only a
+	// rule that drops some packets explains that.
+	sometimes bool
 }
-
-const sometimesState = "sometimes"
 
 // unanswered are recent flows of a shape, which got no answer.
 type unanswered struct {
 	shape
 	latest *flow.Record
 	flows  int
-	// sometimes: they were answered after their first packet was sent again, or a later one like them was answered. Only a
-	// rule that drops some packets explains that.
-	sometimes bool
 }
 
 // unansweredOf are those without an answer, in the order of their first flows. The records are in the order of time.
@@ -47,7 +44,7 @@ func unansweredOf(records []*flow.Record) (list []*unanswered) {
 	by := make(map[shape]*unanswered)
 	add := func(s shape, r *flow.Record, flows int) {
 		if by[s] == nil {
-			by[s] = &unanswered{shape: s, sometimes: s.state == sometimesState}
+			by[s] = &unanswered{shape: s}
 			list = append(list, by[s])
 		}
 		by[s].latest = r
@@ -58,9 +55,9 @@ func unansweredOf(records []*flow.Record) (list []*unanswered) {
 			continue
 		}
 		from, _ := netip.ParseAddrPort(r.Source)
-		s := shape{r.Node, r.Protocol, r.Service, from.Addr().String(), r.Destination, r.Endpoint, ""}
+		s := shape{r.Node, r.Protocol, r.Service, from.Addr().String(), r.Destination, r.Endpoint, false}
 		some := s
-		some.state = sometimesState
+		some.sometimes = true
 		switch {
 		case r.Life.Answered:
 			if u := by[s]; u != nil {

@@ -138,9 +138,13 @@ func (d *Dropped) String() string {
 
 // Find finds what drops a flow or its replies on this host; nil: nothing does, as far as can be known.
 func (h *Host) Find(f *Flow) *Dropped {
+	family := iptables.IPv4
+	if f.Destination.Addr().Is6() {
+		family = iptables.IPv6
+	}
 	for i := range h.tables {
 		r := &h.tables[i]
-		if (r.dump.Family == iptables.IPv6) != f.Destination.Addr().Is6() {
+		if r.dump.Family != family {
 			continue
 		}
 		drop, reply := r.follow(f)
@@ -148,10 +152,6 @@ func (h *Host) Find(f *Flow) *Dropped {
 			continue
 		}
 		return &Dropped{Drop: drop, Program: r.program, Reply: reply, Packets: r.packets(drop)}
-	}
-	family := iptables.IPv4
-	if f.Destination.Addr().Is6() {
-		family = iptables.IPv6
 	}
 	if n := h.native[family]; n != nil {
 		return n.find(f)
@@ -197,7 +197,7 @@ func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
 	if !ok {
 		return nil, false
 	}
-	return find(r.machine, answer, func() *netfilter.State { return r.after(p, begin) }), true
+	return common(allWays(r.machine, answer, func() *netfilter.State { return r.after(p, begin) })), true
 }
 
 // packets is the kernel's count.
@@ -212,4 +212,47 @@ func (r *rules) packets(d *Drop) uint64 {
 		return 0
 	}
 	return counters.Packets
+}
+
+// Drop is the end of a packet.
+type Drop struct {
+	// Rule drops the packet; nil: the policy of the chain does.
+	Rule         *iptables.Rule
+	Table, Chain string
+	Rejected     bool // the sender gets an error
+}
+
+// common is the drop at the end of all ways, as the last of them shows it; nil: one has none.
+func common(ways []netfilter.Way) (found *Drop) {
+	for i := range ways {
+		if found = ended(ways[i].Result); found == nil {
+			return nil
+		}
+	}
+	return found
+}
+
+// allWays are all ways of a packet; none, if there are too many. begin makes the state before the packet; nil: that of a host that
+// has just booted.
+func allWays(m *netfilter.Machine, p iptables.Packet, begin func() *netfilter.State) []netfilter.Way {
+	if !p.Local {
+		m.Place(&p)
+	}
+	if m.Check(&p) != nil {
+		return nil
+	}
+	const most = 50
+	ways, rest := m.Explore(p, begin, most)
+	if rest > 0 {
+		return nil
+	}
+	return ways
+}
+
+// ended is the drop at the end of a walk; nil: there is none, or routing drops the packet.
+func ended(r *netfilter.Result) *Drop {
+	if r.Verdict != netfilter.Dropped && r.Verdict != netfilter.Rejected || r.Chain == "" {
+		return nil
+	}
+	return &Drop{Rule: r.By, Table: r.Table, Chain: r.Chain, Rejected: r.Verdict == netfilter.Rejected}
 }

@@ -78,7 +78,7 @@ func (n *native) dropped(ways []netfilter.Way) *Dropped {
 	all := true
 	for i := range ways {
 		w := &ways[i]
-		drop := endedQuietly(w.Result)
+		drop := ended(w.Result)
 		switch {
 		case w.Verdict == netfilter.Stopped, slices.ContainsFunc(w.Doubts, func(d netfilter.Doubt) bool { return !d.Passing() }):
 			return nil

@@ -188,13 +188,16 @@ func routes(handle *netlink.Handle, to []netip.Addr) (list []Route, _ error) {
 	return list, nil
 }
 
+func familyOf(a netip.Addr) int {
+	if a.Is6() {
+		return netlink.FAMILY_V6
+	}
+	return netlink.FAMILY_V4
+}
+
 // matching is the longest prefix with an address of the main table's routes.
 func matching(handle *netlink.Handle, a netip.Addr) (longest netip.Prefix) {
-	family := netlink.FAMILY_V4
-	if a.Is6() {
-		family = netlink.FAMILY_V6
-	}
-	list, err := handle.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	list, err := handle.RouteListFiltered(familyOf(a), &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return longest
 	}
@@ -213,11 +216,7 @@ func matching(handle *netlink.Handle, a netip.Addr) (longest netip.Prefix) {
 
 // unresolved reports whether the kernel has asked for a neighbour's hardware address and got no answer.
 func unresolved(handle *netlink.Handle, link int, a netip.Addr) bool {
-	family := netlink.FAMILY_V4
-	if a.Is6() {
-		family = netlink.FAMILY_V6
-	}
-	neighbours, err := handle.NeighList(link, family)
+	neighbours, err := handle.NeighList(link, familyOf(a))
 	return err == nil && slices.ContainsFunc(neighbours, func(n netlink.Neigh) bool {
 		ip, ok := netip.AddrFromSlice(n.IP)
 		return ok && ip.Unmap() == a && n.State&(netlink.NUD_FAILED|netlink.NUD_INCOMPLETE) != 0
