@@ -158,9 +158,9 @@ func reading(path string, read func() error) (err error) {
 		}
 	}()
 	err = read()
-	var own *callerError
+	own, is := errors.AsType[*callerError](err)
 	switch {
-	case errors.As(err, &own):
+	case is:
 		return own.error
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return &UnreadableError{path, err}

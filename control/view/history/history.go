@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -39,8 +41,8 @@ func (h *History) files() ([]file, error) {
 }
 
 func (h *History) unreadable(err error) error {
-	var bad *UnreadableError
-	if h.Warn == nil || !errors.As(err, &bad) {
+	bad, ok := errors.AsType[*UnreadableError](err)
+	if h.Warn == nil || !ok {
 		return err
 	}
 	h.Warn(bad)
@@ -116,16 +118,31 @@ func (h *History) Flows(ctx context.Context, q observe.FlowQuery, each func(obse
 			return err
 		}
 	}
-	s := &search{History: h, ctx: ctx, filter: f, leftOut: make(map[string]uint64)}
+	leftOut := make(map[string]uint64)
+	list := func(f *observe.Filter, each func(*flow.Record) error) error {
+		s := &search{History: h, ctx: ctx, filter: f, leftOut: leftOut}
+		return s.list(files, each)
+	}
 	if q.Joined {
-		err = s.joined(files, q, each)
+		err = remote.ListJoined(q, f, list, each)
 	} else {
-		err = s.list(files, func(r *flow.Record) error { return each(observe.Item{Record: r}) })
+		err = list(f, func(r *flow.Record) error { return each(observe.Item{Record: r}) })
 	}
 	if err != nil {
 		return err
 	}
-	return s.reportLeftOut(each)
+	return ReportLeftOut(leftOut, each)
+}
+
+// ReportLeftOut reports how many flows for no service were left out of a list or a stream, by node, and forgets these numbers.
+func ReportLeftOut(leftOut map[string]uint64, each func(observe.Item) error) error {
+	for _, node := range slices.Sorted(maps.Keys(leftOut)) {
+		if err := each(observe.Item{Missed: &observe.Missed{Node: node, Missed: leftOut[node], Why: observe.MissedLeftOut}}); err != nil {
+			return err
+		}
+	}
+	clear(leftOut)
+	return nil
 }
 
 // Nodes returns the nodes whose flows are recorded.

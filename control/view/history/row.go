@@ -104,7 +104,7 @@ type more struct {
 	Earlier    []flow.Attempt   `json:"earlier,omitempty"`
 }
 
-// strings keeps one copy of each string: rows wait in memory, and most of their strings are those of other rows.
+// pool keeps one copy of each string: rows wait in memory, and most of their strings are those of other rows.
 type pool map[string]string
 
 func (p pool) of(s string) string {

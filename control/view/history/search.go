@@ -13,7 +13,6 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -101,36 +100,6 @@ func (s *search) all(files opened, each func(*flow.Record) error) error {
 	return nil
 }
 
-// joined is list, with the records of other nodes about the same connections.
-func (s *search) joined(files opened, q observe.FlowQuery, each func(observe.Item) error) (err error) {
-	limit := s.filter.Limit
-	passed := func(q observe.FlowQuery) (records []*flow.Record) {
-		filter, e := q.Parse(time.Now())
-		if e != nil {
-			err = e
-			return nil
-		}
-		of := &search{History: s.History, ctx: s.ctx, filter: filter, leftOut: make(map[string]uint64)}
-		if e := of.list(files, func(r *flow.Record) error {
-			records = append(records, r)
-			return nil
-		}); e != nil {
-			err = e
-		}
-		return records
-	}
-	list := remote.NewJoinedList(q, limit, 1, passed, each)
-	if limit != observe.All { // some are of one connection
-		f := *s.filter
-		f.Limit *= remote.RecordsOfOne
-		s.filter = &f
-	}
-	if e := s.list(files, func(r *flow.Record) error { return list.Add(observe.Item{Record: r}) }); e != nil {
-		return e
-	}
-	return cmp.Or(list.Close(), err)
-}
-
 // eachGroup calls each for the row groups that may have flows of the time, the newest first.
 func (s *search) eachGroup(files opened, each func(*group) error) error {
 	since, until := int64(math.MinInt64), int64(math.MaxInt64)
@@ -183,15 +152,6 @@ func (s *search) eachMatch(g *group, each func(*row) error) error {
 		c := *x
 		return each(&c)
 	})
-}
-
-func (s *search) reportLeftOut(each func(observe.Item) error) error {
-	for _, node := range slices.Sorted(maps.Keys(s.leftOut)) {
-		if err := each(observe.Item{Missed: &observe.Missed{Node: node, Missed: s.leftOut[node], Why: observe.MissedLeftOut}}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // rowHeap has the row with the oldest flow first.

@@ -159,7 +159,7 @@ func (s *Source) explain(ctx context.Context, err error) error {
 
 // Flow returns a flow that is made of events in Hubble's buffer.
 func (s *Source) Flow(ctx context.Context, id string) (found *flow.Record, err error) {
-	t, _, err := s.read(ctx, time.Time{}, func(*observe.Missed) error { return nil })
+	t, err := s.read(ctx, time.Time{}, func(*observe.Missed) error { return nil })
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -50,55 +49,33 @@ func (s *Source) Flows(ctx context.Context, q observe.FlowQuery, each func(obser
 	if f.Follow {
 		return s.follow(ctx, f, each)
 	}
-	t, now, err := s.read(ctx, f.Since, func(m *observe.Missed) error { return each(observe.Item{Missed: m}) })
+	t, err := s.read(ctx, f.Since, func(m *observe.Missed) error { return each(observe.Item{Missed: m}) })
 	if err != nil {
 		return err
 	}
 	s.advise(t, 1)
-	list := func(f *observe.Filter) ([]*flow.Record, map[string]uint64) { return t.list(f) }
-	records, leftOut := list(f)
-	if !q.Joined {
-		for _, r := range records {
-			if err := each(observe.Item{Record: r}); err != nil {
+	leftOut := make(map[string]uint64)
+	list := func(f *observe.Filter, each func(*flow.Record) error) error {
+		for _, r := range t.list(f, leftOut) {
+			if err := each(r); err != nil {
 				return err
 			}
 		}
-		return reportLeftOut(leftOut, each)
+		return nil
 	}
-	joined := remote.NewJoinedList(q, f.Limit, 1, func(q observe.FlowQuery) []*flow.Record {
-		of, e := q.Parse(now)
-		if e != nil {
-			err = e
-			return nil
-		}
-		records, _ := list(of)
-		return records
-	}, each)
-	if f.Limit > 0 {
-		wider := *f
-		wider.Limit *= remote.RecordsOfOne
-		records, leftOut = list(&wider)
+	if q.Joined {
+		err = remote.ListJoined(q, f, list, each)
+	} else {
+		err = list(f, func(r *flow.Record) error { return each(observe.Item{Record: r}) })
 	}
-	for _, r := range records {
-		if err := joined.Add(observe.Item{Record: r}); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	return cmp.Or(joined.Close(), err, reportLeftOut(leftOut, each))
-}
-
-func reportLeftOut(leftOut map[string]uint64, each func(observe.Item) error) error {
-	for _, node := range slices.Sorted(maps.Keys(leftOut)) {
-		if err := each(observe.Item{Missed: &observe.Missed{Node: node, Missed: leftOut[node], Why: observe.MissedLeftOut}}); err != nil {
-			return err
-		}
-	}
-	clear(leftOut)
-	return nil
+	return history.ReportLeftOut(leftOut, each)
 }
 
 // read reads the events in Hubble's buffer.
-func (s *Source) read(ctx context.Context, since time.Time, missed func(*observe.Missed) error) (*tracker, time.Time, error) {
+func (s *Source) read(ctx context.Context, since time.Time, missed func(*observe.Missed) error) (*tracker, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := newTracker()
@@ -108,17 +85,16 @@ func (s *Source) read(ctx context.Context, since time.Time, missed func(*observe
 		if r, err = stream.Recv(); err == nil {
 			if m := t.response(r, s.now()); m != nil {
 				if err := missed(m); err != nil {
-					return nil, time.Time{}, err
+					return nil, err
 				}
 			}
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil, time.Time{}, s.explain(ctx, err)
+		return nil, s.explain(ctx, err)
 	}
-	now := s.now()
-	t.finish(now)
-	return t, now, nil
+	t.finish(s.now())
+	return t, nil
 }
 
 // response takes a response, and returns what it says about missing ones.
@@ -151,10 +127,9 @@ func (t *tracker) response(r *hubblepb.GetFlowsResponse, now time.Time) *observe
 
 // list returns the newest records that match, in the order of their beginning, and counts flows for no service that are
 // left out, by node.
-func (t *tracker) list(f *observe.Filter) (records []*flow.Record, leftOut map[string]uint64) {
-	leftOut = make(map[string]uint64)
+func (t *tracker) list(f *observe.Filter, leftOut map[string]uint64) (records []*flow.Record) {
 	if f.Limit == 0 {
-		return nil, leftOut
+		return nil
 	}
 	for _, c := range t.begun {
 		r := c.record(0, c.life())
@@ -170,7 +145,7 @@ func (t *tracker) list(f *observe.Filter) (records []*flow.Record, leftOut map[s
 	if f.Limit != observe.All && len(records) > f.Limit {
 		records = records[len(records)-f.Limit:]
 	}
-	return records, leftOut
+	return records
 }
 
 // The times of a stream.
@@ -281,9 +256,7 @@ func (s *Source) follow(ctx context.Context, f *observe.Filter, each func(observ
 // present sends past flows, and begins with the present.
 func (w *follower) present(now time.Time) (past bool) {
 	w.finish(now)
-	records, leftOut := w.list(w.filter)
-	w.leftOut = leftOut
-	for _, r := range records {
+	for _, r := range w.list(w.filter, w.leftOut) {
 		if w.err == nil {
 			w.err = w.each(observe.Item{Record: r})
 		}
@@ -326,7 +299,7 @@ func (w *follower) send(c *connection, what flow.Event, life flow.Life) {
 
 // reportMissed reports what the reader did not get.
 func (w *follower) reportMissed() {
-	w.err = reportLeftOut(w.leftOut, w.each)
+	w.err = history.ReportLeftOut(w.leftOut, w.each)
 	for node, n := range w.sampled {
 		if w.err == nil {
 			w.err = w.each(observe.Item{Missed: &observe.Missed{Node: node, Missed: n, Why: observe.MissedSampled}})

@@ -125,7 +125,7 @@ func listed(t testing.TB, lines ...string) (got []string) {
 	}
 	now := began.Add(time.Minute)
 	tr.finish(now)
-	records, _ := tr.list(&observe.Filter{Limit: observe.All})
+	records := tr.list(&observe.Filter{Limit: observe.All}, map[string]uint64{})
 	for _, r := range records {
 		got = append(got, brief(r))
 	}
@@ -536,7 +536,7 @@ func TestConnectionsOfOnePair(t *testing.T) {
 		tr.take(&e, began)
 	}
 	tr.finish(began.Add(time.Hour))
-	records, _ := tr.list(&observe.Filter{Limit: observe.All})
+	records := tr.list(&observe.Filter{Limit: observe.All}, map[string]uint64{})
 	known := 0
 	for _, r := range records {
 		if r.Service == "default/web" && r.Reason == "service-proxy" {
@@ -555,7 +555,7 @@ func TestRecord(t *testing.T) {
 		tr.response(packet(t, line), began)
 	}
 	tr.finish(began.Add(time.Second))
-	records, _ := tr.list(&observe.Filter{Limit: observe.All})
+	records := tr.list(&observe.Filter{Limit: observe.All}, map[string]uint64{})
 	if len(records) != 2 {
 		t.Fatalf("%d records", len(records))
 	}
@@ -590,7 +590,7 @@ func TestLosses(t *testing.T) {
 	}
 	take("3 TO_OVERLAY 10.0.0.5:40004 -> 10.0.1.7:8080 S forward")
 	tr.finish(began.Add(time.Minute))
-	records, _ := tr.list(&observe.Filter{Limit: observe.All})
+	records := tr.list(&observe.Filter{Limit: observe.All}, map[string]uint64{})
 	var got []string
 	for _, r := range records {
 		got = append(got, brief(r))
@@ -698,7 +698,7 @@ func TestArbitraryMessages(t *testing.T) {
 		}
 		if tr.emit == nil {
 			tr.finish(now)
-			tr.list(&observe.Filter{Limit: 5})
+			tr.list(&observe.Filter{Limit: 5}, map[string]uint64{})
 		}
 	}
 }
@@ -724,7 +724,7 @@ func FuzzResponse(f *testing.F) {
 		tr.response(m, began)
 		tr.response(m, began.Add(time.Second))
 		tr.finish(began.Add(time.Hour))
-		records, _ := tr.list(&observe.Filter{Limit: observe.All})
+		records := tr.list(&observe.Filter{Limit: observe.All}, map[string]uint64{})
 		for _, r := range records {
 			if r.Life == nil || r.Time == nil || r.Source == "" || r.Destination == "" || r.Verdict == "" || r.Reason == "" {
 				t.Errorf("record %+v", r)

@@ -139,17 +139,14 @@ func trustedCAs(file string) (*tls.Config, error) {
 // request sends a request; the caller closes the response's body. Each element of the path is
 // escaped.
 func (c *Client) request(ctx context.Context, method string, path []string, query url.Values, body any) (*http.Response, error) {
-	u := *c.base
+	escaped := []string{"v1"}
 	for _, element := range path {
 		if element == "" || element == "." || element == ".." { // no names of anything
 			return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%q not found", element)}
 		}
+		escaped = append(escaped, url.PathEscape(element))
 	}
-	escaped := make([]string, len(path))
-	for i, element := range path {
-		escaped[i] = url.PathEscape(element)
-	}
-	u = *u.JoinPath(append([]string{"v1"}, escaped...)...)
+	u := c.base.JoinPath(escaped...)
 	u.RawQuery = query.Encode()
 	var reader io.Reader
 	if body != nil {
@@ -189,11 +186,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case cause != nil:
 		return cause
 	}
-	var inRequest *url.Error
-	if errors.As(err, &inRequest) { // its text repeats the address
+	if inRequest, ok := errors.AsType[*url.Error](err); ok { // its text repeats the address
 		err = inRequest.Err
 	}
-	var unknown x509.UnknownAuthorityError
 	switch {
 	case c.absent != "" && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)):
 		return fmt.Errorf("%s (%w)", c.absent, err)
@@ -203,7 +198,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%s: socket not found: start nfqproxy with --flow-api %s (%w)", c.server, c.server, err)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%s: permission denied: run as the socket's owner or a member of its group (%w)", c.server, err)
-	case errors.As(err, &unknown):
+	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return fmt.Errorf("%s: certificate signed by an unknown authority: give the file of its CA certificate (%w)", c.server, err)
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s: the server does not use TLS: try http:// (%w)", c.server, err)

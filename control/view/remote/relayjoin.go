@@ -116,22 +116,33 @@ func passingQuery(q observe.FlowQuery, nodes int) observe.FlowQuery {
 	return observe.FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past, Rate: q.Rate}
 }
 
-// JoinedList joins the records of a list, which is in the order of their decisions, and keeps the newest.
-type JoinedList struct{ newest }
-
-// NewJoinedList returns the list of a query to a number of nodes, with its limit. passed answers a query for the flows that pass a node,
-// and each is called with the list.
-func NewJoinedList(q observe.FlowQuery, limit, nodes int, passed func(observe.FlowQuery) []*flow.Record, each func(observe.Item) error) *JoinedList {
-	return &JoinedList{newest{limit: limit, each: each, join: func(list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
-		return joinList(q, list, nodes, passed)
-	}}}
+// ListJoined lists the records of a query and its filter, with the records of other nodes about the same connections. list lists the
+// newest records of all nodes that match a filter, in the order of their decisions.
+func ListJoined(q observe.FlowQuery, f *observe.Filter, list func(*observe.Filter, func(*flow.Record) error) error, each func(observe.Item) error) error {
+	var failed error
+	passed := func(q observe.FlowQuery) (records []*flow.Record) {
+		passing, err := q.Parse(time.Now())
+		if err == nil {
+			err = list(passing, func(r *flow.Record) error {
+				records = append(records, r)
+				return nil
+			})
+		}
+		failed = cmp.Or(failed, err)
+		return records
+	}
+	joined := newest{limit: f.Limit, each: each, join: func(items []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
+		return joinList(q, items, 1, passed)
+	}}
+	wider := *f
+	if f.Limit != observe.All {
+		wider.Limit *= recordsOfOne
+	}
+	if err := list(&wider, func(r *flow.Record) error { return joined.add(observe.Item{Record: r}) }); err != nil {
+		return err
+	}
+	return cmp.Or(joined.close(), failed)
 }
-
-// Add adds the next item.
-func (l *JoinedList) Add(i observe.Item) error { return l.add(i) }
-
-// Close ends the list.
-func (l *JoinedList) Close() error { return l.close() }
 
 // joinList joins the records of a list, which is in the order of their decisions: it returns the
 // list without those that belong to another one, and what belongs to each, by its ID.

@@ -164,8 +164,8 @@ type newest struct {
 	records int // among kept
 }
 
-// RecordsOfOne is the number of records that a connection may have in a list, one of each node.
-const RecordsOfOne = 3
+// recordsOfOne is the number of records that a connection may have in a list, one of each node.
+const recordsOfOne = 3
 
 func (n *newest) add(i observe.Item) error {
 	if n.limit == observe.All && n.join == nil {
@@ -182,7 +182,7 @@ func (n *newest) add(i observe.Item) error {
 	case n.join == nil:
 		n.trim(n.limit)
 	default:
-		n.trim(RecordsOfOne * n.limit)
+		n.trim(recordsOfOne * n.limit)
 	}
 	return nil
 }
