@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 )
@@ -62,8 +63,8 @@ func endpointSlices(o *manifest.Objects) (all []Object) {
 		var ports []string
 		for _, p := range s.Ports {
 			text := ""
-			if p.Name != nil && *p.Name != "" {
-				text = *p.Name + ":"
+			if name := ptr.Deref(p.Name, ""); name != "" {
+				text = name + ":"
 			}
 			if p.Port != nil {
 				text += fmt.Sprint(*p.Port)
@@ -80,14 +81,11 @@ func endpointSlices(o *manifest.Objects) (all []Object) {
 			if e.TargetRef != nil {
 				target = e.TargetRef.Name
 			}
-			node := none
-			if e.NodeName != nil {
-				node = *e.NodeName
-			}
 			// Unset conditions count as true, and terminating as false (discovery.k8s.io/v1, EndpointConditions).
-			ready := truth(e.Conditions.Ready, true)
+			ready := ptr.Deref(e.Conditions.Ready, true)
 			object.rows = append(object.rows, slices.Concat(head, []string{
-				list(e.Addresses), fmt.Sprint(ready), fmt.Sprint(truth(e.Conditions.Serving, ready)), fmt.Sprint(truth(e.Conditions.Terminating, false)), target, node,
+				list(e.Addresses), fmt.Sprint(ready), fmt.Sprint(ptr.Deref(e.Conditions.Serving, ready)),
+				fmt.Sprint(ptr.Deref(e.Conditions.Terminating, false)), target, ptr.Deref(e.NodeName, none),
 			}))
 		}
 		if len(s.Endpoints) == 0 {
@@ -98,23 +96,12 @@ func endpointSlices(o *manifest.Objects) (all []Object) {
 	return all
 }
 
-func truth(b *bool, unset bool) bool {
-	if b == nil {
-		return unset
-	}
-	return *b
-}
-
 func deployments(o *manifest.Objects) (all []Object) {
 	for _, d := range o.Deployments {
 		c := *d
 		c.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
-		wanted := int32(1)
-		if d.Spec.Replicas != nil {
-			wanted = *d.Spec.Replicas
-		}
 		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{
-			fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, wanted), metav1.FormatLabelSelector(d.Spec.Selector),
+			fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1)), metav1.FormatLabelSelector(d.Spec.Selector),
 		}}})
 	}
 	return all

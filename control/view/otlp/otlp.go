@@ -10,6 +10,7 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,12 +104,7 @@ func Open(c Config) (*Exporter, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	if c.Records == 0 {
-		c.Records = 5000
-	}
-	if c.Buffer == 0 {
-		c.Buffer = DefaultBuffer
-	}
+	c.Records, c.Buffer = cmp.Or(c.Records, 5000), cmp.Or(c.Buffer, DefaultBuffer)
 	described, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", "nfqproxy"), attribute.String("service.version", c.Version), attribute.String("service.instance.id", c.Node),
 		attribute.String("k8s.node.name", c.Node),

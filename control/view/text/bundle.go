@@ -48,8 +48,10 @@ func Bundle(b *bundle.Bundle, o Options) (string, error) {
 // flowOf writes what the bundle has about its flow.
 func flowOf(out *strings.Builder, b *bundle.Bundle, o Options) error {
 	var r flow.Record
-	if err := readFile(b, bundle.FlowFile, &r); err != nil {
+	if found, err := readFile(b, bundle.FlowFile, &r); err != nil {
 		return err
+	} else if !found {
+		return fmt.Errorf("%s: missing", bundle.FlowFile)
 	}
 	out.WriteString(Story(&r, o))
 	if err := serviceOf(out, b); err != nil {
@@ -72,31 +74,21 @@ func listed(out *strings.Builder, n int, line func(i int) string) {
 	}
 }
 
-// errMissing: the bundle does not have the file.
-var errMissing = errors.New("missing")
-
-func readFile(b *bundle.Bundle, name string, into any) error {
+// readFile reads a file of a bundle, which may be missing.
+func readFile(b *bundle.Bundle, name string, into any) (found bool, err error) {
 	data := b.File(name)
 	if data == nil {
-		return fmt.Errorf("%s: %w", name, errMissing)
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
-
-// optional is readFile for a file that may be missing.
-func optional(b *bundle.Bundle, name string, into any) (found bool, err error) {
-	if err = readFile(b, name, into); errors.Is(err, errMissing) {
 		return false, nil
 	}
-	return err == nil, err
+	if err := json.Unmarshal(data, into); err != nil {
+		return false, fmt.Errorf("%s: %w", name, err)
+	}
+	return true, nil
 }
 
 func serviceOf(out *strings.Builder, b *bundle.Bundle) error {
 	var s observe.Service
-	found, err := optional(b, bundle.ServiceFile, &s)
+	found, err := readFile(b, bundle.ServiceFile, &s)
 	if !found {
 		return err
 	}
@@ -117,7 +109,7 @@ func serviceOf(out *strings.Builder, b *bundle.Bundle) error {
 
 func entriesOf(out *strings.Builder, b *bundle.Bundle) error {
 	var list []bundle.Entry
-	found, err := optional(b, bundle.EntriesFile, &list)
+	found, err := readFile(b, bundle.EntriesFile, &list)
 	if !found {
 		return err
 	}
@@ -176,7 +168,7 @@ func packetsOf(out *strings.Builder, b *bundle.Bundle, zone *time.Location) erro
 
 // packetInWords is a packet in one line.
 func packetInWords(data []byte) string {
-	layer := gopacket.LayerType(layers.LayerTypeIPv4)
+	layer := layers.LayerTypeIPv4
 	if len(data) > 0 && data[0]>>4 == 6 {
 		layer = layers.LayerTypeIPv6
 	}

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -64,14 +65,7 @@ func columnsFor(o Options, wide bool) []column {
 // Source returns the name of the source (a pod, machine or node) or, if it is not known, its
 // address; with the port.
 func Source(r *flow.Record) string {
-	name := r.SourceNode
-	switch {
-	case r.SourcePod != "":
-		name = r.SourcePod
-	case r.SourceHost != "":
-		name = r.SourceHost
-	}
-	return named(name, r.Source)
+	return named(cmp.Or(r.SourcePod, r.SourceHost, r.SourceNode), r.Source)
 }
 
 // Destination returns the service, or else the destination address, with the packet's destination

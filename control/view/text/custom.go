@@ -18,7 +18,7 @@ import (
 // have is an error, not a column of <none>.
 func customColumns(spec string) ([]column, error) {
 	var columns []column
-	for _, part := range strings.Split(spec, ",") {
+	for part := range strings.SplitSeq(spec, ",") {
 		name, path, ok := strings.Cut(part, ":")
 		if !ok || name == "" || path == "" {
 			return nil, fmt.Errorf("%q: want NAME:.path, for example ID:.id,TO:.endpoint", "custom-columns="+spec)

@@ -9,15 +9,16 @@ import (
 )
 
 // hubbleLines prints the flows as Cilium's Hubble does; see package hubble.
-type hubbleLines struct{ encoder *hubble.Encoder }
+type hubbleLines struct {
+	unbuffered
+	encoder *hubble.Encoder
+}
 
 func newHubble(w io.Writer, _ string, _ Options) (Printer, error) {
-	return hubbleLines{hubble.NewEncoder(w)}, nil
+	return hubbleLines{encoder: hubble.NewEncoder(w)}, nil
 }
 
 func (p hubbleLines) Print(r *flow.Record) error { return p.encoder.Encode(observe.Item{Record: r}) }
-func (p hubbleLines) Flush() error               { return nil }
-func (p hubbleLines) Close() error               { return nil }
 
 // PrintMissed implements [MissedPrinter].
 func (p hubbleLines) PrintMissed(m *observe.Missed) error {

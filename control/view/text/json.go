@@ -11,8 +11,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
+// unbuffered is the part of a [Printer] that writes each record at once, and whose list has no end.
+type unbuffered struct{}
+
+func (unbuffered) Flush() error { return nil }
+func (unbuffered) Close() error { return nil }
+
 // jsonLines writes a record on each line.
 type jsonLines struct {
+	unbuffered
 	w   io.Writer
 	enc *json.Encoder
 }
@@ -20,12 +27,10 @@ type jsonLines struct {
 func newJSONLines(w io.Writer, _ string, _ Options) (Printer, error) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false) // "->" in rules is to stay readable
-	return &jsonLines{w, enc}, nil
+	return &jsonLines{w: w, enc: enc}, nil
 }
 
 func (p *jsonLines) Print(r *flow.Record) error { return p.enc.Encode(r) }
-func (p *jsonLines) Flush() error               { return nil }
-func (p *jsonLines) Close() error               { return nil }
 
 // jsonList writes one object with all records, each on a line.
 type jsonList struct {
@@ -62,9 +67,12 @@ func (p *jsonList) Close() error {
 }
 
 // documents writes a YAML document for each record.
-type documents struct{ w io.Writer }
+type documents struct {
+	unbuffered
+	w io.Writer
+}
 
-func newYAML(w io.Writer, _ string, _ Options) (Printer, error) { return documents{w}, nil }
+func newYAML(w io.Writer, _ string, _ Options) (Printer, error) { return documents{w: w}, nil }
 
 func (p documents) Print(r *flow.Record) error {
 	text, err := yaml.Marshal(r)
@@ -73,22 +81,21 @@ func (p documents) Print(r *flow.Record) error {
 	}
 	return err
 }
-func (documents) Flush() error { return nil }
-func (documents) Close() error { return nil }
 
 // names writes the ids, for other commands.
-type names struct{ w io.Writer }
+type names struct {
+	unbuffered
+	w io.Writer
+}
 
 func newNames(w io.Writer, _ string, o Options) (Printer, error) {
 	if o.Walk.Shown() {
 		return nil, errors.New("name: cannot be combined with --walk: remove one of them")
 	}
-	return names{w}, nil
+	return names{w: w}, nil
 }
 
 func (p names) Print(r *flow.Record) error {
 	_, err := fmt.Fprintln(p.w, r.ID)
 	return err
 }
-func (names) Flush() error { return nil }
-func (names) Close() error { return nil }

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -110,13 +111,7 @@ func (s Style) masquerade(r *flow.Record) string {
 	}
 	text := r.MasqueradeAddress
 	if r.MasqueradeReason != "" {
-		if text != "" {
-			text += " "
-		}
-		text += "(" + r.MasqueradeReason + ")"
+		text = strings.TrimPrefix(text+" ("+r.MasqueradeReason+")", " ")
 	}
-	if text == "" {
-		text = "yes"
-	}
-	return s.Paint(Yellow, text)
+	return s.Paint(Yellow, cmp.Or(text, "yes"))
 }

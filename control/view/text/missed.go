@@ -31,9 +31,6 @@ func Missed(m *observe.Missed, zone *time.Location) string {
 		observe.MissedLost:       "buffer overflow on the node",
 		observe.MissedNotWritten: "they could not be written to the history",
 	}[m.Why]
-	if why == "" {
-		why = m.Why
-	}
 	node := ""
 	if m.Node != "" {
 		node = m.Node + ": "
@@ -42,11 +39,7 @@ func Missed(m *observe.Missed, zone *time.Location) string {
 	if m.Missed == 1 {
 		are = " is"
 	}
-	place := at
-	if place == "" {
-		place = " here"
-	}
-	return node + quantity.Count(m.Missed, "record") + are + " missing" + place + ": " + why
+	return node + quantity.Count(m.Missed, "record") + are + " missing" + cmp.Or(at, " here") + ": " + cmp.Or(why, m.Why)
 }
 
 // dayAndTime is a time of a history, which may be days ago.

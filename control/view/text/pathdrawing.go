@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -186,10 +187,7 @@ func (d *drawing) end(path []nodepath.Hop, middle *flow.Record) {
 	d.WriteString("    ▼\n")
 	target := middle.Destination
 	if middle.Endpoint != "" {
-		target = middle.Endpoint
-		if middle.Pod != "" {
-			target = middle.Pod
-		}
+		target = cmp.Or(middle.Pod, middle.Endpoint)
 	}
 	if middle.EndpointNode != "" {
 		target += ", on " + middle.EndpointNode

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -60,10 +61,7 @@ func (o Options) now() time.Time {
 }
 
 func (o Options) zone() *time.Location {
-	if o.Zone == nil {
-		return time.Local
-	}
-	return o.Zone
+	return cmp.Or(o.Zone, time.Local)
 }
 
 // format is one way to write lists. argument is what follows "name=".

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -92,11 +93,7 @@ func asked(t *trace.Trace) string {
 	if t.Start != "" {
 		how += ", from chain " + t.Start + " on"
 	}
-	source := t.Source
-	if source == "" {
-		source = "from the host"
-	}
-	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, source, t.Destination, how)
+	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, cmp.Or(t.Source, "from the host"), t.Destination, how)
 }
 
 // outcome is the outcome for the packet, in one line.

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
-// Answer renders an answer: the cause in the first line, then what to do, and who and where. with a walk it has
+// Answer renders an answer: the cause in the first line, then what to do, and who and where. With a walk it has
 // the decision, step by step. It ends with a newline.
 func (s Style) Answer(a *diagnose.Answer, walk Walk) string {
 	var b strings.Builder
@@ -228,11 +229,7 @@ func decisionInWords(r *flow.Record) string {
 		words += ", for " + r.Service
 	}
 	if r.Masquerade {
-		node := "the node"
-		if r.Node != "" {
-			node = r.Node
-		}
-		words += "; the endpoint sees an address of " + node + " as the source"
+		words += "; the endpoint sees an address of " + cmp.Or(r.Node, "the node") + " as the source"
 	}
 	return words
 }

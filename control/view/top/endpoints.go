@@ -108,7 +108,7 @@ func (m *Model) about(s *observe.Service) []cell {
 	return append(lines, m.fit(s))
 }
 
-// suspicious is the p-value below which a distribution is reported (see [observe.Fit]). minDraws is
+// significance is the p-value below which a distribution is reported (see [observe.Fit]). minDraws is
 // the number of expected selections per endpoint below which the test is not valid.
 const (
 	significance = 0.01
@@ -124,10 +124,7 @@ func (m *Model) fit(s *observe.Service) cell {
 	if fit == nil || fit.Draws == 0 {
 		return cell{"No random selections yet.", text.Dim}
 	}
-	draws := fmt.Sprintf("%d random selections since %s", fit.Draws, m.at(fit.Since))
-	if fit.Draws == 1 {
-		draws = fmt.Sprintf("1 random selection since %s", m.at(fit.Since))
-	}
+	draws := quantity.Count(fit.Draws, "random selection") + " since " + m.at(fit.Since)
 	least := float64(fit.Draws)
 	for i := range s.Endpoints {
 		if e := s.Endpoints[i].Expected; e > 0 {

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -72,9 +73,7 @@ func New(ctx context.Context, o observe.Observer, options Options) *Model {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	if options.Zone == nil {
-		options.Zone = time.Local
-	}
+	options.Zone = cmp.Or(options.Zone, time.Local)
 	// The screen's own: what carries it does not come from outside.
 	options.Style.Seal = terminal.NewSeal()
 	return &Model{ctx: ctx, observer: o, options: options, read: readStream, width: 80, height: 24, pages: []*page{{view: servicesView{}}}}

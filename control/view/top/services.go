@@ -42,10 +42,9 @@ func (servicesView) content(m *Model, p *page) content {
 		}
 		return c
 	}
-	services := m.ordered(p.sort)
 	var keys []string
 	var cells [][]cell
-	for _, s := range services {
+	for _, s := range m.ordered(p.sort) {
 		if !matches(p.filter, s.Service, s.ClusterIP, s.Protocol) {
 			continue
 		}
@@ -68,9 +67,7 @@ func (m *Model) ordered(sort int) []*observe.Service {
 		nil, // as they come: by name
 		func(s *observe.Service) float64 { rate, _ := m.rate(serviceKey(s)); return rate },
 		func(s *observe.Service) float64 { return float64(s.Flows.Total) },
-		func(s *observe.Service) float64 {
-			return float64(s.Flows.Unanswered + failures(&s.Flows))
-		},
+		func(s *observe.Service) float64 { return float64(s.Flows.Unanswered + failures(&s.Flows)) },
 	}[sort]
 	if by != nil {
 		slices.SortStableFunc(all, descending(by))
@@ -84,14 +81,8 @@ func (m *Model) serviceCells(s *observe.Service) []cell {
 		name += " (IPv6)"
 	}
 	return []cell{
-		{text: name},
-		{text: m.rateText(serviceKey(s))},
-		{text: fmt.Sprint(s.Flows.Total)},
-		{text: fmt.Sprint(s.Flows.Open)},
-		{text: spread(s, spreadWidth)},
-		alarmCell(s.Flows.Unanswered, text.Yellow),
-		alarmCell(failures(&s.Flows), text.Red),
-		{text: why(s), color: text.Dim},
+		{text: name}, {text: m.rateText(serviceKey(s))}, {text: fmt.Sprint(s.Flows.Total)}, {text: fmt.Sprint(s.Flows.Open)},
+		{text: spread(s, spreadWidth)}, alarmCell(s.Flows.Unanswered, text.Yellow), alarmCell(failures(&s.Flows), text.Red), {text: why(s), color: text.Dim},
 	}
 }
 

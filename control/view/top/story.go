@@ -73,7 +73,7 @@ func wrapHanging(line string, width int) []string {
 	}
 	line = ansi.Strip(line)
 	indent := min(len(line)-len(strings.TrimLeft(line, " "))+4, width/2)
-	first := strings.Split(ansi.Wrap(line, width, ""), "\n")[0]
+	first, _, _ := strings.Cut(ansi.Wrap(line, width, ""), "\n")
 	rest := strings.TrimLeft(line[len(first):], " ")
 	lines := []string{first}
 	for part := range strings.SplitSeq(ansi.Wrap(rest, max(1, width-indent), ""), "\n") {
