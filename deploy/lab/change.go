@@ -128,6 +128,10 @@ func (s *state) podNamed(name string) (*Pod, error) {
 	return p, err
 }
 
+func (s *state) nodeNamed(name string) (*Node, error) {
+	return named("node", name, s.spec.Nodes, func(n *Node) string { return n.Name })
+}
+
 func (s *state) scale(c *Scale) ([]string, error) {
 	if c.Replicas > labapi.MaxReplicas {
 		return nil, invalid("scale.replicas", fmt.Errorf("%d replicas: want a number from 0 to %d", c.Replicas, labapi.MaxReplicas))
@@ -162,12 +166,8 @@ func (s *state) addPod(p Pod) ([]string, error) {
 	var nodes []string
 	if p.Node != "" {
 		nodes = []string{p.Node}
-		if s.spec.node(p.Node) == nil {
-			var names []string
-			for _, n := range s.spec.Nodes {
-				names = append(names, n.Name)
-			}
-			return nil, fmt.Errorf("no node %q%s; the lab has %s", p.Node, nearest.Hint(p.Node, names), some(names))
+		if _, err := s.nodeNamed(p.Node); err != nil {
+			return nil, err
 		}
 	}
 	node, addresses, err := (*labfile.Lab)(s.spec).Place(nodes, s.placement())
@@ -228,7 +228,7 @@ func (s *state) setServing(c *Serving) ([]string, error) {
 }
 
 func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err error) {
-	n, err := named("node", c.Node, s.spec.Nodes, func(n *Node) string { return n.Name })
+	n, err := s.nodeNamed(c.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -261,4 +261,24 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 	}
 	s.nodes[n.Name] = ns
 	return changes, nil
+}
+
+// Fault is something wrong in a running lab.
+type Fault = labapi.Fault
+
+// validate completes a fault of a lab and checks it. The error is an [*observe.Error].
+func (s *Spec) validate(f *Fault) error {
+	if err := f.Check(); err != nil {
+		return err
+	}
+	host, err := s.Resolve(f.Host)
+	if err != nil {
+		return invalid("host", err)
+	}
+	f.Host = host
+	if kind, _ := labapi.FaultKindOf(f.Kind); host == routerName || kind.NodesOnly && s.node(host) == nil {
+		return invalid("host", fmt.Errorf("%s is not a node: the fault %s is only for nodes", host, f.Kind))
+	}
+	f.Text = f.String()
+	return nil
 }

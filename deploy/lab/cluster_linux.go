@@ -36,7 +36,7 @@ func newClusterState(o *manifest.Objects) *clusterState {
 	c := &clusterState{zone: dns.NewZone(o), servers: dns.Servers(o), pods: make(map[string]*corev1.Pod)}
 	c.services, _ = servicetable.Build(&o.Objects, servicetable.NodeConfig{})
 	for _, p := range o.Pods {
-		c.pods[p.Namespace+"/"+p.Name] = p
+		c.pods[nameOf(p)] = p
 	}
 	return c
 }
@@ -66,10 +66,8 @@ func (l *Lab) identify(spec *Spec) error {
 
 // listen serves an address of the server's host.
 func (s *servers) listen(ctx context.Context, own *server, ns *netns.Namespace, at netip.AddrPort, p Port) error {
-	if p.Server != labapi.DNSServer {
-		return own.listen(ctx, ns, at, p.Protocol)
-	}
-	if own.names == nil {
+	names := p.Server == labapi.DNSServer
+	if names && own.names == nil {
 		own.names = dns.NewServer(func() *dns.Zone { return s.cluster.now.Load().zone }, func(client, local net.Addr) []byte {
 			return bytes.TrimSpace(own.identity.line(client, local))
 		})
@@ -79,13 +77,21 @@ func (s *servers) listen(ctx context.Context, own *server, ns *netns.Namespace, 
 		if err != nil {
 			return err
 		}
-		return own.names.ServePacket(c)
+		if names {
+			return own.names.ServePacket(c)
+		}
+		own.serveUDP(c)
+		return nil
 	}
 	listener, err := ns.Listen(ctx, at)
 	if err != nil {
 		return err
 	}
-	return own.names.Serve(listener)
+	if names {
+		return own.names.Serve(listener)
+	}
+	own.serveTCP(listener)
+	return nil
 }
 
 // serverAt is the kind of the servers behind an address and port: of a host, or of a Service's endpoints.

@@ -92,10 +92,8 @@ func (s *state) setDeployment(d *Deployment, now time.Time, add func(string, ...
 }
 
 func (s *state) endPodsOf(d *Deployment, now time.Time, add func(string, ...any)) {
-	for i := range s.spec.Pods {
-		if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
-			add("%s", s.end(p, now, nil))
-		}
+	for _, p := range s.podsOf(d) {
+		add("%s", s.end(p, now, nil))
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,16 +61,7 @@ func kubeProxyArguments(s *Spec, node, mode, config string) []string {
 	args := []string{"--kubeconfig=" + config, "--kube-api-content-type=application/json", "--hostname-override=" + node, "--proxy-mode=" + mode,
 		// The limits of connection tracking are the machine's.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"}
-	if len(s.ClusterCIDRs) > 0 {
-		args = append(args, "--cluster-cidr="+joined(s.ClusterCIDRs, ","))
-	}
-	if len(s.Proxy.NodePortAddresses) > 0 {
-		args = append(args, "--nodeport-addresses="+joined(s.Proxy.NodePortAddresses, ","))
-	}
-	if s.Proxy.MasqueradeAll {
-		args = append(args, "--masquerade-all")
-	}
-	return args
+	return append(args, s.proxyArguments()...)
 }
 
 // metricsPort is the default of kube-proxy's --metrics-bind-address, which is on the loopback address.
@@ -82,14 +71,11 @@ const metricsPort = 10249
 func synced(ctx context.Context, d *daemon) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		return d.ns.Dial(ctx, network, netip.AddrPort{}, addrPort(address))
-	}}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", metricsPort), nil)
 	if err != nil {
 		return err
 	}
-	r, err := transport.RoundTrip(q)
+	r, err := transport(d.ns).RoundTrip(q)
 	if err != nil {
 		return err
 	}

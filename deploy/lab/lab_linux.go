@@ -20,7 +20,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
@@ -66,10 +65,10 @@ type Lab struct {
 	servers    servers
 	live       *live // nil: the lab did not start
 	// api serves the objects to the proxies of the nodes, at a loopback address of each.
-	api      apiserver.Server
-	ownersOf atomic.Pointer[ownersOf]
-	faults   faults
-	daemons  map[string]*daemon
+	api        apiserver.Server
+	lastOwners atomic.Pointer[owners] // of an earlier spec, or of this one
+	faults     faults
+	daemons    map[string]*daemon
 	// observers are those of nodes with another proxy that nfqproxyd observes.
 	observers map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
@@ -217,22 +216,6 @@ func (s *servers) Close() {
 	}
 }
 
-// listen serves an address of the server's host.
-func (s *server) listen(ctx context.Context, ns *netns.Namespace, at netip.AddrPort, p decision.Protocol) error {
-	if p == decision.UDP {
-		c, err := ns.ListenPacket(ctx, at)
-		if err == nil {
-			s.serveUDP(c)
-		}
-		return err
-	}
-	l, err := ns.Listen(ctx, at)
-	if err == nil {
-		s.serveTCP(l)
-	}
-	return err
-}
-
 // startDaemons starts those of all nodes at once.
 func (l *Lab) startDaemons(ctx context.Context) error {
 	nodes := l.Spec().Nodes
@@ -301,18 +284,22 @@ func (l *Lab) observerCommand(d *daemon) *exec.Cmd {
 func (l *Lab) daemonArguments(d *daemon) []string {
 	args := []string{"--hostname-override", d.node, "--ready-fd", "3", "--flow-api", "unix:" + d.socket,
 		"--flow-api-token-file", l.tokenFile()}
-	spec := l.Spec()
-	if len(spec.ClusterCIDRs) > 0 {
-		args = append(args, "--cluster-cidr", joined(spec.ClusterCIDRs, ","))
-	}
 	if !l.options.NoObjects {
 		args = append(args, apiserver.DaemonFlags(d.kubeconfig())...)
 	}
-	if spec.Proxy.MasqueradeAll {
-		args = append(args, "--masquerade-all")
+	return append(args, l.Spec().proxyArguments()...)
+}
+
+// proxyArguments are those that nfqproxyd and kube-proxy have in common.
+func (s *Spec) proxyArguments() (args []string) {
+	if len(s.ClusterCIDRs) > 0 {
+		args = append(args, "--cluster-cidr="+joined(s.ClusterCIDRs, ","))
 	}
-	if len(spec.Proxy.NodePortAddresses) > 0 {
-		args = append(args, "--nodeport-addresses", joined(spec.Proxy.NodePortAddresses, ","))
+	if len(s.Proxy.NodePortAddresses) > 0 {
+		args = append(args, "--nodeport-addresses="+joined(s.Proxy.NodePortAddresses, ","))
+	}
+	if s.Proxy.MasqueradeAll {
+		args = append(args, "--masquerade-all")
 	}
 	return args
 }

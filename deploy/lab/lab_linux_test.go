@@ -45,8 +45,8 @@ func TestDaemons(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "--hostname-override kind-worker --ready-fd 3 " +
-		"--flow-api unix:" + l.daemons[node].socket + " --flow-api-token-file " + l.tokenFile() + " --cluster-cidr 10.244.0.0/16 " +
-		strings.Join(apiserver.DaemonFlags(l.daemons[node].kubeconfig()), " ") + " --masquerade-all --nodeport-addresses 172.20.0.0/16 --flow-api-holds --queues 2 --seed 7 --masquerade-hairpin=false -v"
+		"--flow-api unix:" + l.daemons[node].socket + " --flow-api-token-file " + l.tokenFile() + " " +
+		strings.Join(apiserver.DaemonFlags(l.daemons[node].kubeconfig()), " ") + " --cluster-cidr=10.244.0.0/16 --nodeport-addresses=172.20.0.0/16 --masquerade-all --flow-api-holds --queues 2 --seed 7 --masquerade-hairpin=false -v"
 	if e := next(t, s, func(e Event) bool { return strings.HasPrefix(e.Log, "--hostname-override") }); e.Log != want || e.Node != node {
 		t.Errorf("command line on %s\ngot  %s\nwant %s", e.Node, e.Log, want)
 	}

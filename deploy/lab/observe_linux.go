@@ -161,8 +161,9 @@ func (s *Spec) topology() *observe.Topology {
 	return t
 }
 
-// owners map a lab's addresses to names, and its names to addresses. They are read only.
+// owners map the addresses of a spec to names, and its names to addresses. They are read only.
 type owners struct {
+	spec      *Spec
 	byAddress map[netip.Addr]flow.Owner
 	addresses map[string][]netip.Addr
 }
@@ -170,40 +171,26 @@ type owners struct {
 // owners are those of the hosts there are now.
 func (l *Lab) owners() *owners {
 	spec := l.Spec()
-	if o := l.ownersOf.Load(); o != nil && o.spec == spec {
-		return o.owners
+	if o := l.lastOwners.Load(); o != nil && o.spec == spec {
+		return o
 	}
 	o := newOwners(spec)
-	l.ownersOf.Store(&ownersOf{spec, o})
+	l.lastOwners.Store(o)
 	return o
-}
-
-// ownersOf are the owners of a spec.
-type ownersOf struct {
-	spec   *Spec
-	owners *owners
 }
 
 func newOwners(s *Spec) *owners {
 	byAddress := make(map[netip.Addr]flow.Owner)
-	for i := range s.Nodes {
-		for _, a := range s.Nodes[i].Addresses {
-			byAddress[a] = flow.Owner{Node: s.Nodes[i].Name}
-		}
-		for _, p := range s.Nodes[i].PodCIDRs {
+	for _, n := range s.Nodes {
+		for _, p := range n.PodCIDRs {
 			if !p.IsSingleIP() {
-				byAddress[p.Addr().Next()] = flow.Owner{Node: s.Nodes[i].Name} // the pods' gateway
+				byAddress[gateway(p)] = flow.Owner{Node: n.Name}
 			}
 		}
 	}
-	for i := range s.Pods {
-		for _, a := range s.Pods[i].Addresses {
-			byAddress[a] = flow.Owner{Pod: s.Pods[i].FullName(), Node: s.Pods[i].Node}
-		}
-	}
-	for i := range s.Clients {
-		for _, a := range s.Clients[i].Addresses {
-			byAddress[a] = flow.Owner{Host: s.Clients[i].Name}
+	for _, m := range s.machines() {
+		for _, a := range m.addresses {
+			byAddress[a] = flow.Owner{Pod: m.Pod, Node: m.Node, Host: m.Host}
 		}
 	}
 	addresses := make(map[string][]netip.Addr)
@@ -216,7 +203,7 @@ func newOwners(s *Spec) *owners {
 			addresses[name] = append(addresses[name], a)
 		}
 	}
-	return &owners{byAddress, addresses}
+	return &owners{s, byAddress, addresses}
 }
 
 // FlowAPIOf returns the flow API of this user's running lab; an empty one: no name is given and

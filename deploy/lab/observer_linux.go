@@ -170,13 +170,8 @@ func (o *observer) record(ctx context.Context, node string, q observe.FlowQuery)
 
 // entry looks the kernel's entry for a connection up, in the node's namespace.
 func entry(node *netns.Namespace, p decision.Protocol, from, to netip.AddrPort) (s conntrack.State, err error) {
-	err = node.Do(func() error {
-		table, err := conntrack.Open(new(conntrack.Locks))
-		if err != nil {
-			return err
-		}
-		defer table.Close()
-		s, err = table.Lookup(conntrack.Tuple{Source: from, Destination: to, Protocol: uint8(p)}, 0)
+	err = withEntries(node, func(t *conntrack.Table) (err error) {
+		s, err = t.Lookup(conntrack.Tuple{Source: from, Destination: to, Protocol: uint8(p)}, 0)
 		return err
 	})
 	if conntrack.IsNotFound(err) {

@@ -166,10 +166,7 @@ func (p *prober) get(ctx context.Context, url string, headers []corev1.HTTPHeade
 			q.Host = h.Value
 		}
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-		return p.node.Dial(ctx, "tcp", netip.AddrPort{}, addrPort(address))
-	}}
-	r, err := transport.RoundTrip(q)
+	r, err := transport(p.node).RoundTrip(q)
 	if err != nil {
 		return withoutAddresses(err)
 	}
@@ -179,6 +176,13 @@ func (p *prober) get(ctx context.Context, url string, headers []corev1.HTTPHeade
 		return errors.New(r.Status)
 	}
 	return nil
+}
+
+// transport sends each request from a namespace on a connection of its own. Hosts of URLs are addresses.
+func transport(ns *netns.Namespace) *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return ns.Dial(ctx, network, netip.AddrPort{}, addrPort(address))
+	}}
 }
 
 // withoutAddresses is an error without the addresses that the request has.

@@ -170,8 +170,7 @@ func readIdentity(ctx context.Context, conn net.Conn, r *labapi.Response) error 
 // readHTTP sends an HTTP request, and reads its response.
 func readHTTP(ctx context.Context, conn net.Conn, t target, r *labapi.Response) error {
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: nfqproxy\r\nConnection: close\r\n\r\n", t.path, hostHeader(t)); err != nil {
 		return err
 	}
@@ -206,8 +205,7 @@ func noteAnswer(line []byte, r *labapi.Response) {
 // readResponse sends a line, and reads the answer. Servers that are not the lab's may give anything.
 func readResponse(ctx context.Context, conn net.Conn, r *labapi.Response) error {
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	if _, err := conn.Write([]byte("GET /\r\n")); err != nil {
 		return err
 	}

@@ -2,13 +2,16 @@ package lab
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os/exec"
 
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/programs"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
@@ -106,5 +109,31 @@ func (r *kubeProxyRules) load(t *topology, node string, f decision.Family, forma
 		r.loaded = make(map[string]string)
 	}
 	r.loaded[key] = now
+	return nil
+}
+
+// Firewall reads the firewall rules of a node, and its routes to addresses, as a findings.Firewall.
+func (l *Lab) Firewall(ctx context.Context, node string, to []netip.Addr) (rules *noderules.Rules, err error) {
+	d, err := l.daemon(node)
+	if err != nil {
+		return nil, err
+	}
+	err = d.ns.Do(func() (err error) {
+		rules, err = noderules.Read(ctx, to)
+		return err
+	})
+	return rules, err
+}
+
+// loadFirewalls loads the rules that nodes have by the lab's file.
+func (l *Lab) loadFirewalls() error {
+	for _, n := range l.Spec().Nodes {
+		if n.Firewall == "" {
+			continue
+		}
+		if _, err := l.topology.find(n.Name).Run(n.Firewall, "nft", "-f", "-"); err != nil {
+			return fmt.Errorf("firewall of node %s: %w", n.Name, err)
+		}
+	}
 	return nil
 }

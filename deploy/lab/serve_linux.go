@@ -64,8 +64,7 @@ type requestServer struct {
 func (l *Lab) serveControl(ctx context.Context, listener *net.UnixListener, inside bool, down func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
 	c := requestServer{lab: l, inside: inside, down: func() {
 		// Before the response: the client then waits on a second connection, which must not
 		// be accepted.
@@ -93,58 +92,49 @@ func (c *requestServer) answer(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	// A request that is not complete must not outlive the lab.
-	stop := context.AfterFunc(ctx, func() { _ = conn.CloseRead() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = conn.CloseRead() })()
 	var r request
 	files, err := readMessage(conn, &r)
 	defer closeFiles(files)
 	if err != nil {
 		return
 	}
+	answer, err := c.carryOut(ctx, conn, &r, files)
+	if err != nil {
+		answer = response{Error: err.Error(), Exit: answer.Exit}
+	}
+	_ = writeMessage(conn, answer)
+}
+
+// carryOut does what a request asks for. An error may come with an exit code.
+func (c *requestServer) carryOut(ctx context.Context, conn *net.UnixConn, r *request, files []*os.File) (response, error) {
 	switch {
 	case r.Status:
 		s := c.lab.Status()
 		if c.inside { // hosts have no way to the address outside
 			s.FlowAPI.URL = "unix:" + flowapi.DefaultSocket
 		}
-		_ = writeMessage(conn, response{Status: s})
+		return response{Status: s}, nil
 	case r.Objects:
 		o := c.lab.Objects()
-		_ = writeMessage(conn, response{Objects: o, Lab: labfile.Of(o)})
+		return response{Objects: o, Lab: labfile.Of(o)}, nil
 	case r.Firewall != nil:
 		rules, err := c.lab.Firewall(ctx, r.Firewall.Node, r.Firewall.To)
-		if err != nil {
-			_ = writeMessage(conn, response{Error: err.Error()})
-			return
-		}
-		_ = writeMessage(conn, response{Firewall: rules})
+		return response{Firewall: rules}, err
 	case r.Change != nil:
 		changes, err := c.lab.Change(ctx, *r.Change)
-		if err != nil {
-			_ = writeMessage(conn, response{Error: err.Error()})
-			return
-		}
-		_ = writeMessage(conn, response{Done: true, Changes: changes})
+		return response{Done: true, Changes: changes}, err
 	case r.Fault != nil:
 		faults, err := c.lab.fault(ctx, r.Fault)
-		if err != nil {
-			_ = writeMessage(conn, response{Error: err.Error()})
-			return
-		}
-		_ = writeMessage(conn, response{Done: true, Faults: faults})
+		return response{Done: true, Faults: faults}, err
 	case r.Down:
 		c.down()
-		_ = writeMessage(conn, response{Done: true})
+		return response{Done: true}, nil
 	case r.Exec != nil:
 		code, err := c.exec(conn, r.Exec, files)
-		r := response{Exit: &code}
-		if err != nil {
-			r.Error = err.Error()
-		}
-		_ = writeMessage(conn, r)
-	default:
-		_ = writeMessage(conn, response{Error: "unknown request: the lab runs another version of nfqproxy"})
+		return response{Exit: &code}, err
 	}
+	return response{}, errors.New("unknown request: the lab runs another version of nfqproxy")
 }
 
 // fault answers a request about faults with those that it concerns.

@@ -108,6 +108,16 @@ func (s *state) pod(name string) *Pod {
 	return nil
 }
 
+// podsOf are the pods of a deployment.
+func (s *state) podsOf(d *Deployment) (all []*Pod) {
+	for i := range s.spec.Pods {
+		if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // placement is where further pods can be.
 func (s *state) placement() labfile.Placement {
 	return labfile.Placement{Pods: s.spec.Pods, Unschedulable: s.unschedulable, Given: s.given}
@@ -121,12 +131,7 @@ func (s *state) replicas(now time.Time) (changes []string) {
 	lab := (*labfile.Lab)(s.spec)
 	for i := range s.spec.Deployments {
 		d := &s.spec.Deployments[i]
-		var own []*Pod
-		for i := range s.spec.Pods {
-			if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
-				own = append(own, p)
-			}
-		}
+		own := s.podsOf(d)
 		// The newest first, as ReplicaSets do.
 		for len(own) > int(*d.Replicas) {
 			changes = append(changes, s.end(own[len(own)-1], now, nil))
@@ -357,14 +362,12 @@ func (s *state) deploymentObjects() (all []*appsv1.Deployment) {
 	for i := range s.spec.Deployments {
 		d := &s.spec.Deployments[i]
 		o := d.Object()
-		for i := range s.spec.Pods {
-			if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
-				o.Status.Replicas++
-				o.Status.UpdatedReplicas++
-				if s.podState(p) == labapi.PodReady {
-					o.Status.ReadyReplicas++
-					o.Status.AvailableReplicas++
-				}
+		for _, p := range s.podsOf(d) {
+			o.Status.Replicas++
+			o.Status.UpdatedReplicas++
+			if s.podState(p) == labapi.PodReady {
+				o.Status.ReadyReplicas++
+				o.Status.AvailableReplicas++
 			}
 		}
 		all = append(all, o)

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
@@ -28,11 +29,7 @@ type takenOver struct {
 // takeOver finds the Services of files whose EndpointSlices the controller would make the same way.
 func takeOver(written *manifest.Objects) takenOver {
 	t := takenOver{make(map[string]bool), make(map[string]map[string]string)}
-	given := make(map[string][]*discoveryv1.EndpointSlice)
-	for _, e := range written.EndpointSlices {
-		service := e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]
-		given[service] = append(given[service], e)
-	}
+	given := byService(written.EndpointSlices)
 	var candidates, all []*corev1.Service
 	for _, s := range written.Services {
 		s = s.DeepCopy() // Allocate changes it
@@ -53,11 +50,7 @@ func takeOver(written *manifest.Objects) takenOver {
 	if err != nil {
 		return takenOver{}
 	}
-	of := make(map[string][]*discoveryv1.EndpointSlice)
-	for _, e := range made {
-		service := e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]
-		of[service] = append(of[service], e)
-	}
+	of := byService(made)
 	for _, c := range candidates {
 		if name := nameOf(c); slices.Equal(contents(given[name]), contents(of[name])) {
 			t.services[name] = true
@@ -66,13 +59,26 @@ func takeOver(written *manifest.Objects) takenOver {
 	return t
 }
 
+// serviceOf is the Service of an EndpointSlice, as "namespace/name".
+func serviceOf(e *discoveryv1.EndpointSlice) string {
+	return e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]
+}
+
+func byService(list []*discoveryv1.EndpointSlice) map[string][]*discoveryv1.EndpointSlice {
+	all := make(map[string][]*discoveryv1.EndpointSlice)
+	for _, e := range list {
+		all[serviceOf(e)] = append(all[serviceOf(e)], e)
+	}
+	return all
+}
+
 // note notes the labels that endpoints of a Service lack: pods of a lab need not have any.
 func (t takenOver) note(s *corev1.Service, given []*discoveryv1.EndpointSlice, written *manifest.Objects) {
 	at := make(map[string]*Pod)
 	for i := range labfile.Of(written).Pods {
 		p := &labfile.Of(written).Pods[i]
 		for _, a := range p.Addresses {
-			at[a.String()] = (*Pod)(p)
+			at[a.String()] = p
 		}
 	}
 	for _, g := range given {
@@ -111,24 +117,14 @@ func (t takenOver) labelled(o *corev1.Pod) *corev1.Pod {
 
 // contents are what EndpointSlices say of their endpoints' ports, sorted: what proxies read of them.
 func contents(list []*discoveryv1.EndpointSlice) (all []string) {
-	is := func(b *bool, unset bool) bool { return b == nil && unset || b != nil && *b }
 	for _, s := range list {
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			c := e.Conditions
-			ready := is(c.Ready, true)
+			ready := ptr.Deref(c.Ready, true)
 			for _, p := range s.Ports {
-				name, number, protocol := "", int32(0), corev1.ProtocolTCP
-				if p.Name != nil {
-					name = *p.Name
-				}
-				if p.Port != nil {
-					number = *p.Port
-				}
-				if p.Protocol != nil {
-					protocol = *p.Protocol
-				}
-				all = append(all, fmt.Sprint(firstAddress(e), name, number, protocol, ready, is(c.Serving, ready), is(c.Terminating, false)))
+				all = append(all, fmt.Sprint(firstAddress(e), ptr.Deref(p.Name, ""), ptr.Deref(p.Port, 0), ptr.Deref(p.Protocol, corev1.ProtocolTCP),
+					ready, ptr.Deref(c.Serving, ready), ptr.Deref(c.Terminating, false)))
 			}
 		}
 	}
@@ -142,11 +138,11 @@ func (s *state) handWritten(c *controllers.EndpointSlices, services []*corev1.Se
 	byCommand, taken := make(map[string]bool), make(map[string][]*discoveryv1.EndpointSlice)
 	for _, e := range s.applied.slices {
 		if e != nil {
-			byCommand[e.Namespace+"/"+e.Labels[discoveryv1.LabelServiceName]] = true
+			byCommand[serviceOf(e)] = true
 		}
 	}
 	for _, e := range merge(s.written.EndpointSlices, s.applied.slices) {
-		if service := e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]; s.own.services[service] && !byCommand[service] {
+		if service := serviceOf(e); s.own.services[service] && !byCommand[service] {
 			taken[service] = append(taken[service], e)
 		} else {
 			all = append(all, e)
@@ -190,15 +186,14 @@ func (s *state) unchanged(next *state, objects *manifest.Objects) (lines []strin
 		}
 		var pods []string
 		for i := range e.Endpoints {
-			p, ok := lost[firstAddress(&e.Endpoints[i])]
-			if ready := e.Endpoints[i].Conditions.Ready; ok && (ready == nil || *ready) {
+			if p, ok := lost[firstAddress(&e.Endpoints[i])]; ok && ptr.Deref(e.Endpoints[i].Conditions.Ready, true) {
 				pods = append(pods, p)
 			}
 		}
 		if len(pods) == 0 {
 			continue
 		}
-		service := e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]
+		service := serviceOf(e)
 		why := "has no selector"
 		if selectors[service] {
 			why = "has EndpointSlices that no controller would make of its pods"

@@ -2,6 +2,7 @@ package dns
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -41,11 +42,6 @@ type Query struct {
 	Source netip.AddrPort // that the query was sent from
 	// Answer are addresses, or what the server reports (NXDOMAIN, NODATA, REFUSED), or why there is no answer.
 	Answer string
-}
-
-// String is the query and its answer in one line.
-func (q Query) String() string {
-	return fmt.Sprintf("%s %s %s", q.Name, q.Type, q.Answer)
 }
 
 // queryTimeout is how long a server may take, as in glibc.
@@ -197,4 +193,32 @@ func (r *Resolver) over(ctx context.Context, network string, m *dns.Msg, q *Quer
 	client := dns.Client{Timeout: queryTimeout}
 	answer, _, err := client.ExchangeWithConnContext(ctx, m, &dns.Conn{Conn: conn})
 	return answer, err
+}
+
+// Identify sends a query for a name's TXT record on a connection, and returns the identity of the server that answers,
+// as given to [NewServer].
+func Identify(ctx context.Context, conn net.Conn, name string) ([]byte, error) {
+	q := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeTXT).SetEdns0(maxDatagram, false)
+	q.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_NSID{Code: dns.EDNS0NSID}}
+	// The connection's own deadline, or the context's end, closes it.
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	c := &dns.Conn{Conn: conn, UDPSize: maxDatagram}
+	if err := c.WriteMsg(q); err != nil {
+		return nil, err
+	}
+	r, err := c.ReadMsg()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o := r.IsEdns0(); o != nil {
+		for _, option := range o.Option {
+			if id, ok := option.(*dns.EDNS0_NSID); ok {
+				return hex.DecodeString(id.Nsid)
+			}
+		}
+	}
+	return nil, fmt.Errorf("the DNS server answers %s without an identifier", dns.RcodeToString[r.Rcode])
 }

@@ -235,7 +235,7 @@ func TestResolver(t *testing.T) {
 		l, err := r.Lookup(t.Context(), tt.name)
 		var queries []string
 		for _, q := range l.Queries {
-			queries = append(queries, q.String())
+			queries = append(queries, fmt.Sprintf("%s %s %s", q.Name, q.Type, q.Answer))
 		}
 		if len(l.Addresses) != tt.want || tt.want < 100 && strings.Join(queries, ", ") != tt.queries || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: %v by %v, %v; want %d by %s, %q", tt.name, l.Addresses, queries, err, tt.want, tt.queries, tt.err)

@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
@@ -243,17 +244,10 @@ func endpoints(slices []*discoveryv1.EndpointSlice, all bool) (list []endpoint) 
 			if p.Port == nil {
 				continue
 			}
-			port := discoveryPort{protocol: "TCP", number: uint16(*p.Port)}
-			if p.Name != nil {
-				port.name = *p.Name
-			}
-			if p.Protocol != nil {
-				port.protocol = string(*p.Protocol)
-			}
-			ports = append(ports, port)
+			ports = append(ports, discoveryPort{ptr.Deref(p.Name, ""), string(ptr.Deref(p.Protocol, corev1.ProtocolTCP)), uint16(*p.Port)})
 		}
 		for _, e := range s.Endpoints {
-			if !all && e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			if !all && !ptr.Deref(e.Conditions.Ready, true) {
 				continue
 			}
 			for _, ip := range e.Addresses {
@@ -261,11 +255,7 @@ func endpoints(slices []*discoveryv1.EndpointSlice, all bool) (list []endpoint) 
 				if err != nil { // of type FQDN
 					continue
 				}
-				hostname := dashed(a)
-				if e.Hostname != nil && *e.Hostname != "" {
-					hostname = *e.Hostname
-				}
-				list = append(list, endpoint{hostname, a, ports})
+				list = append(list, endpoint{cmp.Or(ptr.Deref(e.Hostname, ""), dashed(a)), a, ports})
 			}
 		}
 	}

@@ -214,11 +214,8 @@ func (l *Lab) addTo(o *manifest.Objects) {
 			p = PodObject(h)
 			o.Pods = append(o.Pods, p)
 		}
-		if p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 && len(h.Addresses) > 0 {
-			p.Status.PodIP = h.Addresses[0].String()
-			for _, a := range h.Addresses {
-				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
-			}
+		if p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 {
+			setPodIPs(&p.Status, h.Addresses)
 		}
 	}
 }

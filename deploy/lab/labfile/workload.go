@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -34,13 +35,17 @@ func PodObject(p *labapi.Pod) *corev1.Pod {
 	if p.Deployment != "" {
 		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: p.Deployment, Controller: new(true)}}
 	}
-	for _, a := range p.Addresses {
-		o.Status.PodIPs = append(o.Status.PodIPs, corev1.PodIP{IP: a.String()})
-	}
-	if len(p.Addresses) > 0 {
-		o.Status.PodIP = p.Addresses[0].String()
-	}
+	setPodIPs(&o.Status, p.Addresses)
 	return o
+}
+
+func setPodIPs(s *corev1.PodStatus, addresses []netip.Addr) {
+	for _, a := range addresses {
+		s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: a.String()})
+	}
+	if len(addresses) > 0 {
+		s.PodIP = addresses[0].String()
+	}
 }
 
 // Object is the deployment as a Kubernetes object, without a status.
