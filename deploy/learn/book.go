@@ -2,7 +2,6 @@ package learn
 
 import (
 	"fmt"
-	"html"
 	"io"
 	"strings"
 )
@@ -14,20 +13,25 @@ type BookOptions struct {
 	Solutions bool
 }
 
-// section is a part of a book.
-type section struct {
-	anchor string // target of links to it; empty: none. In Markdown that is left to the reader's program
-	text   string // Markdown
-}
-
 // WriteBook writes a course as one document.
 func WriteBook(w io.Writer, c *Course, o BookOptions) error {
-	var b strings.Builder
+	var book, b strings.Builder
+	// add adds a part in Markdown. anchor is the target of links to it; empty: none. In Markdown that is left to the reader's program.
+	add := func(anchor, text string) {
+		switch {
+		case !o.HTML:
+			book.WriteString(text)
+		case anchor != "":
+			fmt.Fprintf(&book, "<a id=%q></a>\n%s", anchor, HTML(text))
+		default:
+			book.WriteString(HTML(text))
+		}
+	}
 	b.WriteString("# From a Service to a connection\n\nA course in labs of `nfqproxy learn`.\n\n")
 	for _, chapter := range c.Chapters {
 		fmt.Fprintf(&b, "%d. [%s](#chapter-%[1]d)\n", chapter.Number, escaped(chapter.Title))
 	}
-	sections := []section{{text: b.String()}}
+	add("", b.String())
 	for _, chapter := range c.Chapters {
 		b.Reset()
 		fmt.Fprintf(&b, "\n## %d. %s\n", chapter.Number, escaped(chapter.Title))
@@ -40,29 +44,14 @@ func WriteBook(w io.Writer, c *Course, o BookOptions) error {
 				b.WriteString("\n#### Reference\n\n" + text)
 			}
 		}
-		sections = append(sections, section{fmt.Sprintf("chapter-%d", chapter.Number), b.String()})
+		add(fmt.Sprintf("chapter-%d", chapter.Number), b.String())
 	}
-	text := ""
-	for _, s := range sections {
-		if o.HTML {
-			text += s.html()
-		} else {
-			text += s.text
-		}
-	}
+	text := book.String()
 	if o.HTML {
 		text = page(text)
 	}
 	_, err := io.WriteString(w, text)
 	return err
-}
-
-// html is the section as HTML.
-func (s section) html() string {
-	if s.anchor == "" {
-		return HTML(s.text)
-	}
-	return `<a id="` + html.EscapeString(s.anchor) + "\"></a>\n" + HTML(s.text)
 }
 
 func writeStep(b *strings.Builder, number int, s *Step, o BookOptions) {
@@ -89,7 +78,7 @@ func writeStep(b *strings.Builder, number int, s *Step, o BookOptions) {
 			fmt.Fprintf(b, "- %s: %s\n", item(escaped(w.Answer)), item(w.Because))
 		}
 	}
-	fmt.Fprintf(b, "\n**Solution:**\n\n%s", indented(s.Solution))
+	fmt.Fprintf(b, "\n**Solution:**\n\n%s", Indented(s.Solution))
 }
 
 // markdown escapes what means something within a line of Markdown.
@@ -103,8 +92,8 @@ func item(s string) string {
 	return strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n   ")
 }
 
-// indented is a text as a block of code.
-func indented(s string) string {
+// Indented is a text as a block of code.
+func Indented(s string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimRight(s, "\n") + "\n") {
 		b.WriteString("    " + line)

@@ -55,16 +55,14 @@ func WriteGradebook(w io.Writer, c *Course, all []Grade, o Gradebook) (problems 
 		return nil, errors.New("the list of students needs a heading, and a column \"Email address\", \"ID number\" or \"Username\" that no student lacks: Moodle finds users by it")
 	}
 	titles, units := o.columns(c, all)
-	points := []string{"Points Possible"}
 	var heading []string
 	for _, col := range who {
 		heading = append(heading, col.title)
 	}
 	rows := [][]string{append(heading, titles...)}
 	if o.Canvas {
-		for range len(rows[0]) - 1 {
-			points = append(points, "")
-		}
+		points := make([]string, len(who)+len(titles))
+		points[0] = "Points Possible"
 		for i := range titles {
 			points[len(who)+i] = strconv.Itoa(maxGrade)
 		}

@@ -13,9 +13,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// zeroTime is the time that ages count from, where there are none.
-var zeroTime time.Time
-
 // maxTimeout is the longest timeout of a check's request.
 const maxTimeout = 10 * time.Second
 

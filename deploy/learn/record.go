@@ -298,13 +298,6 @@ func List(c *Course, r *Record) []labapi.LessonUnit {
 }
 
 // Course are the units of the student's class, in order.
-func (r *Record) Course(c *Course) (all []*Unit) {
-	for _, chapter := range c.Chapters {
-		for _, u := range chapter.Units {
-			if len(r.Units) == 0 || slices.Contains(r.Units, u.ID) {
-				all = append(all, u)
-			}
-		}
-	}
-	return all
+func (r *Record) Course(c *Course) []*Unit {
+	return slices.DeleteFunc(c.Units(), func(u *Unit) bool { return len(r.Units) > 0 && !slices.Contains(r.Units, u.ID) })
 }

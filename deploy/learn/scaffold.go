@@ -13,6 +13,11 @@ import (
 //go:embed scaffold
 var scaffold embed.FS
 
+// Schema is the JSON Schema of unit.yaml, for editors. It is made of the types of this package.
+//
+//go:embed unit.schema.json
+var Schema []byte
+
 // New writes the files of a unit to start from, and of its chapter if that is new. The path ends with the directories of
 // chapter and unit, as 1-services/1-first. Nothing is overwritten. It returns the files.
 func New(dir string) (files []string, _ error) {

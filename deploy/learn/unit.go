@@ -7,8 +7,11 @@
 package learn
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
@@ -245,4 +248,38 @@ type ObjectCheck struct {
 type RunCheck struct {
 	Script `json:",inline"`
 	Output string `json:"output"` // a regular expression; empty: any
+}
+
+// Unit finds a unit by its ID or name.
+func (c *Course) Unit(name string) (*Unit, error) {
+	var names []string
+	for _, chapter := range c.Chapters {
+		for _, u := range chapter.Units {
+			if u.ID == name || u.Name == name {
+				return u, nil
+			}
+			names = append(names, u.ID, u.Name)
+		}
+	}
+	return nil, fmt.Errorf("no unit %q%s; \"nfqproxy learn list\" lists the units", name, nearest.Hint(name, names))
+}
+
+// Units are all units in order.
+func (c *Course) Units() (all []*Unit) {
+	for _, chapter := range c.Chapters {
+		all = append(all, chapter.Units...)
+	}
+	return all
+}
+
+// Task is the step's task in a few words: the question, or what its checks want.
+func (s *Step) Task() string {
+	var parts []string
+	if s.Question != nil {
+		parts = append(parts, s.Question.Text)
+	}
+	for _, c := range s.Checks {
+		parts = append(parts, c.String())
+	}
+	return strings.Join(parts, "\n")
 }

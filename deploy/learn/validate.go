@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
@@ -126,7 +127,7 @@ func (p *parser) check(at string, c *Check) {
 	need := func(field, value string) { p.Want(at+"."+field, value != "", "missing") }
 	switch {
 	case c.Flow != nil:
-		_, err := c.Flow.Query().Parse(zeroTime)
+		_, err := c.Flow.Query().Parse(time.Time{})
 		p.Want(at+".flow", err == nil, "%v", err)
 		p.code(at+".flow.entry", c.Flow.Entry, vocabulary.Words().Entries)
 		p.code(at+".flow.masqueradeReason", c.Flow.MasqueradeReason, vocabulary.Words().Masquerades)

@@ -235,7 +235,7 @@ func (m *model) text(width int) []string {
 		b.WriteString("\nHint " + string(rune('1'+i)) + ": " + learn.HintText(h) + "\n")
 	}
 	if l.Solution != "" {
-		b.WriteString("\nSolution:\n" + indent(l.Solution))
+		b.WriteString("\nSolution:\n" + learn.Indented(l.Solution))
 	}
 	if l.Notice != "" {
 		b.WriteString("\n" + learn.NoticeText(l.Notice) + "\n")
@@ -248,14 +248,6 @@ func (m *model) text(width int) []string {
 		lines[i] = m.paint(i, line)
 	}
 	return lines
-}
-
-func indent(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString("    " + line)
-	}
-	return b.String()
 }
 
 // toDo begins the line of a task that is not done.

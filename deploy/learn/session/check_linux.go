@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -233,38 +234,26 @@ func (w *work) checkRoute(ctx context.Context, c *learn.RouteCheck) (met bool, d
 
 // object finds an object of a lab; nil: there is none.
 func object(o *manifest.Objects, kind, namespace, name string) any {
-	type named interface {
-		GetNamespace() string
-		GetName() string
-	}
-	find := func(all ...named) any {
-		for _, one := range all {
-			if one.GetName() == name && (one.GetNamespace() == namespace || one.GetNamespace() == "") {
-				return one
-			}
-		}
-		return nil
-	}
-	var all []named
 	switch strings.ToLower(kind) {
 	case "service":
-		for _, s := range o.Services {
-			all = append(all, s)
-		}
+		return named(o.Services, namespace, name)
 	case "endpointslice":
-		for _, s := range o.EndpointSlices {
-			all = append(all, s)
-		}
+		return named(o.EndpointSlices, namespace, name)
 	case "node":
-		for _, s := range o.Nodes {
-			all = append(all, s)
-		}
+		return named(o.Nodes, namespace, name)
 	case "pod":
-		for _, s := range o.Pods {
-			all = append(all, s)
+		return named(o.Pods, namespace, name)
+	}
+	return nil
+}
+
+func named[T metav1.Object](all []T, namespace, name string) any {
+	for _, o := range all {
+		if o.GetName() == name && (o.GetNamespace() == namespace || o.GetNamespace() == "") {
+			return o
 		}
 	}
-	return find(all...)
+	return nil
 }
 
 func (w *work) checkObject(c *learn.ObjectCheck) (met bool, detail string, _ error) {

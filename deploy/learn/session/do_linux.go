@@ -24,14 +24,11 @@ func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error
 	}
 	s.doing.Lock()
 	defer s.doing.Unlock()
-	s.mu.Lock()
-	w := s.work
-	s.mu.Unlock()
+	w := s.running()
 	if w != nil {
 		notify(w.active)
 	}
-	switch c.Command {
-	case "start":
+	if c.Command == "start" {
 		u, err := s.course.Unit(c.Argument)
 		if err != nil {
 			return "", invalid("%v", err)
@@ -53,11 +50,7 @@ func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error
 	case "next":
 		return s.next(ctx, w, step)
 	case "text":
-		l, err := s.Lesson(ctx, 0)
-		if err != nil {
-			return "", err
-		}
-		return learn.LessonText(l), nil
+		return s.text(ctx)
 	case "reset":
 		return s.begin(ctx, w.unit, false)
 	case "again":
@@ -101,6 +94,11 @@ func (s *Session) begin(ctx context.Context, u *learn.Unit, resume bool) (string
 		s.notice(err.Error(), false)
 		return "", invalid("%v", err)
 	}
+	return s.text(ctx)
+}
+
+// text is the step under way as plain text.
+func (s *Session) text(ctx context.Context) (string, error) {
 	l, err := s.Lesson(ctx, 0)
 	if err != nil {
 		return "", err
@@ -115,11 +113,11 @@ func (s *Session) next(ctx context.Context, w *work, step *learn.Step) (string, 
 		if next == nil {
 			return "All units are finished.", nil
 		}
-		if next, err := s.withLastValues(next); err != nil {
+		next, err := s.withLastValues(next)
+		if err != nil {
 			return "", err
-		} else {
-			return s.begin(ctx, next, true)
 		}
+		return s.begin(ctx, next, true)
 	}
 	if !step.Read() {
 		return "", invalid("this step has a task, and ends when it is done; \"hint\" helps")
@@ -129,11 +127,7 @@ func (s *Session) next(ctx context.Context, w *work, step *learn.Step) (string, 
 		s.pass(w, step)
 	}
 	s.mu.Unlock()
-	l, err := s.Lesson(ctx, 0)
-	if err != nil {
-		return "", err
-	}
-	return learn.LessonText(l), nil
+	return s.text(ctx)
 }
 
 // answer judges an answer.

@@ -50,13 +50,18 @@ func New(course *learn.Course, record *learn.Record, reserved []*os.File) *Sessi
 
 // Page implements [Room].
 func (s *Session) Page() string {
-	s.mu.Lock()
-	w := s.work
-	s.mu.Unlock()
+	w := s.running()
 	if w == nil || len(s.reserved) == 0 {
 		return ""
 	}
 	return w.lab.FlowAPI.Page()
+}
+
+// running is the unit under way; nil: there is none.
+func (s *Session) running() *work {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.work
 }
 
 // Finished is closed when the student quits.

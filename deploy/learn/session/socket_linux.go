@@ -130,8 +130,7 @@ func (s *Session) Serve(ctx context.Context, outside *os.File) error {
 	}
 	var all sync.WaitGroup
 	for _, l := range listeners {
-		stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-		defer stop()
+		defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 		all.Go(func() {
 			for {
 				conn, err := l.Accept()
@@ -149,8 +148,7 @@ func (s *Session) Serve(ctx context.Context, outside *os.File) error {
 func (s *Session) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	// A command that is not complete must not outlive the session; one that is gets its answer.
-	stop := context.AfterFunc(ctx, func() { _ = conn.CloseRead() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = conn.CloseRead() })()
 	if uid, err := limit.PeerUID(conn); err != nil || int(uid) != os.Getuid() {
 		return
 	}

@@ -46,10 +46,7 @@ func (s *Session) watch(w *work) {
 
 // Active notes that the student did something: checks that send requests do so soon.
 func (s *Session) Active() {
-	s.mu.Lock()
-	w := s.work
-	s.mu.Unlock()
-	if w != nil {
+	if w := s.running(); w != nil {
 		notify(w.active)
 	}
 }

@@ -157,9 +157,7 @@ func (w *work) must(ctx context.Context, s learn.Script) (string, error) {
 
 // startShell starts a shell on a terminal, with further variables of its environment.
 func (s *Session) startShell(host string, terminal *os.File, env ...string) (*exec.Cmd, error) {
-	s.mu.Lock()
-	w := s.work
-	s.mu.Unlock()
+	w := s.running()
 	if w == nil {
 		return nil, errors.New("no unit is running")
 	}
