@@ -186,12 +186,12 @@ func (s *surveyor) itself(t *target) *Source {
 	}
 	for i := range t.port.Endpoints {
 		e := &t.port.Endpoints[i]
-		if !e.AddrPort.IsValid() || e.Locality == audit.OnAnotherNode || s.host.Has(e.AddrPort.Addr()) {
+		uplink := uplinkOf(s.host, s.family())
+		if !e.AddrPort.IsValid() || e.Locality == audit.OnAnotherNode || s.host.Has(e.AddrPort.Addr()) || s.podsElsewhere(e.AddrPort.Addr(), uplink) {
 			continue
 		}
 		device := pod.Device
 		if s.host.Complete() {
-			uplink := uplinkOf(s.host, s.family())
 			if device = deviceTo(s.host, e.AddrPort.Addr(), uplink); device == uplink {
 				continue
 			}
