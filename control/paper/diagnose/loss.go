@@ -80,6 +80,11 @@ func lossEffect(l *survey.Loss) effect {
 	switch l.Effect {
 	case survey.DropsReplies:
 		e.does, e.may = e.does+" the replies of", e.may+" the replies of"
+	case survey.KeepsReplies:
+		e = effect{
+			NotTranslated, "keeps connection tracking from translating back the replies of", "may keep connection tracking from translating back the replies of",
+			"exclude pods and services from the rule: clients get the replies from the endpoint's address instead of the service's, and ignore them",
+		}
 	case survey.Queues:
 		e = effect{
 			HostRuleQueues, "has a program at a netfilter queue decide about", "may have a program at a netfilter queue decide about",
@@ -88,19 +93,28 @@ func lossEffect(l *survey.Loss) effect {
 	case survey.NoWay:
 		e.code, e.do = BrokenRoute, wayTo(l)
 	case survey.Untranslated:
-		e = effect{NotTranslated, "keeps kube-proxy from translating", "may keep kube-proxy from translating", "exclude service addresses from the rule, or move it after the jump to KUBE-SERVICES"}
-		if l.Rule == nil {
+		e = effect{NotTranslated, "keeps kube-proxy from translating", "may keep kube-proxy from translating", "exclude service addresses from the rule"}
+		switch {
+		case l.Rule == nil:
 			e.does, e.may, e.do = "does not translate", "may not translate", "compare with the rules that kube-proxy should write (nfqproxy render)"
+		case l.Table == "nat":
+			e.do += ", or move it after the jump to KUBE-SERVICES"
 		}
 	case survey.Diverted:
 		e = effect{NotTranslated, "sends elsewhere", "may send elsewhere", "exclude service addresses from the rule"}
 	case survey.Unmasqueraded:
+		const past = ": the endpoint replies to the client directly, not to this node, which would translate the reply"
 		e = effect{
 			NotMasqueraded, "does not masquerade", "may not masquerade",
-			"check kube-proxy's rules that mark packets and masquerade them: the endpoint replies to the client directly, not to this node, which would translate the reply",
+			"check kube-proxy's rules that mark packets and masquerade them" + past,
 		}
 		if l.Rule != nil {
 			e.does, e.may = "keeps kube-proxy from masquerading", "may keep kube-proxy from masquerading"
+			e.do = "have the rule leave kube-proxy's mark as it is"
+			if l.Table == "nat" {
+				e.do = "exclude packets with kube-proxy's mark from the rule, or move it after the jump to KUBE-POSTROUTING"
+			}
+			e.do += past
 		}
 	}
 	return e

@@ -208,11 +208,11 @@ func (v *walker) reply(c *connection, way *netfilter.Way) (lost end, is bool) {
 	}
 	first := v.machine.SendFrom(nil, p, way.State, always(0), &v.work)
 	if len(first.Doubts) == 0 {
-		return replyEnd(&first)
+		return v.replyEnd(c, way, &first)
 	}
 	second := v.machine.SendFrom(nil, p, way.State, always(1), &v.work)
-	a, lostA := replyEnd(&first)
-	b, lostB := replyEnd(&second)
+	a, lostA := v.replyEnd(c, way, &first)
+	b, lostB := v.replyEnd(c, way, &second)
 	switch {
 	case lostA && lostB:
 		a.doubts = nil
@@ -225,8 +225,13 @@ func (v *walker) reply(c *connection, way *netfilter.Way) (lost end, is bool) {
 	return b, lostB
 }
 
-// replyEnd is the end of a reply, if a rule drops it.
-func replyEnd(w *netfilter.Way) (e end, is bool) {
+// replyEnd is the end of a reply, if a rule drops it, or keeps connection tracking from translating it back.
+func (s *surveyor) replyEnd(c *connection, way, w *netfilter.Way) (e end, is bool) {
+	if w.Tracking != netfilter.TrackingEstablished && s.ipvs == nil && way.Packet.Destination != c.to {
+		if r := untracker(w.Path, way.Path); r != nil {
+			return end{outcome: replyKept, rule: r, table: s.tableOf(r), doubts: w.Doubts}, true
+		}
+	}
 	if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
 		return e, false
 	}
@@ -235,6 +240,20 @@ func replyEnd(w *netfilter.Way) (e end, is bool) {
 		e.queue = true
 	}
 	return e, true
+}
+
+// untracker is the rule on the paths of a packet and its reply for which connection tracking does not take the one for the
+// reply to the other: it ignores one of them, or their zones differ; nil: there is none.
+func untracker(paths ...[]*iptables.Rule) *iptables.Rule {
+	for _, path := range paths {
+		for _, r := range path {
+			t, _ := r.Target.(iptables.CT)
+			if untracks(r) || t.Zone.Given || hasEffect(r, "ct zone set") || hasEffect(r, "ct original zone set") || hasEffect(r, "ct reply zone set") {
+				return r
+			}
+		}
+	}
+	return nil
 }
 
 // comesBack reports whether the reply of an endpoint is sent to this host: the source is an address of

@@ -23,6 +23,7 @@ const (
 	unknown                      // the rules do not show it
 	lost                         // a rule or policy drops or rejects it
 	replyLost                    // the same with the reply
+	replyKept                    // the reply is not translated back
 	untranslated                 // it keeps its destination
 	diverted                     // another rule translates the destination
 	unmasqueraded                // it keeps its source: the endpoint replies past this node
@@ -320,10 +321,7 @@ func copiesMark(r *iptables.Rule) bool {
 	if t, ok := r.Target.(iptables.SetConnmark); ok {
 		return t.Mode == iptables.ConnmarkRestore
 	}
-	return slices.ContainsFunc(r.Matches, func(m iptables.Match) bool {
-		n, ok := m.(iptables.NativeMatch)
-		return ok && n.Effect() && strings.HasPrefix(n.Text(), "meta mark set")
-	})
+	return hasEffect(r, "meta mark set")
 }
 
 // tableOf is the name of a rule's table.
@@ -421,9 +419,14 @@ func untracks(r *iptables.Rule) bool {
 	case iptables.CT:
 		return t.NoTrack
 	}
+	return hasEffect(r, "notrack")
+}
+
+// hasEffect reports whether a rule of nftables has an effect whose text begins so.
+func hasEffect(r *iptables.Rule, begins string) bool {
 	return slices.ContainsFunc(r.Matches, func(m iptables.Match) bool {
 		n, ok := m.(iptables.NativeMatch)
-		return ok && n.Effect() && n.Text() == "notrack"
+		return ok && n.Effect() && strings.HasPrefix(n.Text(), begins)
 	})
 }
 

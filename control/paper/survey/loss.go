@@ -26,6 +26,7 @@ type Effect uint8
 const (
 	Drops         Effect = iota // a rule or a policy drops or rejects their first packets
 	DropsReplies                // or the replies
+	KeepsReplies                // a rule keeps connection tracking from translating the replies back
 	Queues                      // a rule has them wait for a program at a netfilter queue, and without it drops them
 	Untranslated                // they keep their destination
 	Diverted                    // another rule translates their destination
@@ -92,7 +93,7 @@ type lossKey struct {
 // recordLoss records a connection that fails.
 func (s *surveyor) recordLoss(e *end) {
 	c, certainty := e.connection, e.certainty
-	effect := map[outcome]Effect{lost: Drops, replyLost: DropsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded}[e.outcome]
+	effect := map[outcome]Effect{lost: Drops, replyLost: DropsReplies, replyKept: KeepsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded}[e.outcome]
 	switch {
 	case e.queue:
 		effect = Queues
