@@ -204,6 +204,9 @@ const mostDevices = 8
 // their kind; if rules only name the kind, as cali+, one is made up.
 func (g *guesser) namedPodDevices() []namedDevice {
 	for _, d := range podDevices {
+		if d.prefix == "tun0" && !g.openShift() {
+			continue // usually a VPN's
+		}
 		var exact []namedDevice
 		kind := 0
 		for i := range g.hints {
@@ -226,6 +229,13 @@ func (g *guesser) namedPodDevices() []namedDevice {
 		}
 	}
 	return nil
+}
+
+// openShift reports whether OpenShift SDN wrote some of the rules: its pods are behind tun0.
+func (g *guesser) openShift() bool {
+	return g.anyHint(func(h *hint) bool {
+		return strings.HasPrefix(h.Chain, "OPENSHIFT-") || strings.HasPrefix(target(h.Rule), "OPENSHIFT-")
+	})
 }
 
 // PodDevices are the devices of pods that rules name, the most likely first.
