@@ -96,6 +96,8 @@ func (w *walk) hidden(m iptables.Match, t iptables.Truth) bool {
 	switch m := m.(type) {
 	case iptables.String:
 		return t == iptables.False && !m.Negated && w.Packet.Protocol == protoTCP
+	case iptables.Length:
+		return t == iptables.False
 	case iptables.Physdev:
 		return MayBridge(w.In) || MayBridge(w.Out)
 	}
