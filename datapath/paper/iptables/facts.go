@@ -41,7 +41,8 @@ func Reads(m Match) Facts {
 // Harmless reports whether it makes no difference to other rules, and to the packet, if the rule
 // matches.
 func (r *Rule) Harmless() bool {
-	if _, ok := r.Target.(inert); !ok && r.Target != nil {
+	unknown, _ := r.Target.(UnknownTarget)
+	if _, ok := r.Target.(inert); !ok && r.Target != nil && !unknown.Continues() {
 		return false
 	}
 	return !slices.ContainsFunc(r.Matches, func(m Match) bool { return Reads(m)&(FactShared|FactOther) != 0 })

@@ -503,5 +503,11 @@ type UnknownTarget struct {
 }
 
 // Name is the name behind -j.
-func (t UnknownTarget) Name() string   { return t.Target }
+func (t UnknownTarget) Name() string { return t.Target }
+
+// Continues reports whether the packet continues with the next rule as it is, whatever else the target does.
+func (t UnknownTarget) Continues() bool {
+	return slices.Contains([]string{"ACCOUNT", "CONNSECMARK", "IDLETIMER", "LED", "LOGMARK", "RATEEST", "SECMARK", "TEE", "ULOG"}, t.Target)
+}
+
 func (t UnknownTarget) write(w *words) { w.tokens = append(w.tokens, t.Args...) }

@@ -70,7 +70,9 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 	case iptables.DNAT, iptables.SNAT, iptables.Masquerade, iptables.Redirect, iptables.Netmap:
 		return w.nat(c, r)
 	case iptables.UnknownTarget:
-		return w.unknown(c, r)
+		if !t.Continues() {
+			return w.unknown(c, r)
+		}
 	}
 	outcome := w.change(r)
 	w.addRule(c, r, outcome)
