@@ -63,7 +63,7 @@ func (c *Cluster) noSlices(svc *corev1.Service) Finding {
 		if in := c.podsIn[svc.Namespace]; in != nil {
 			var names []string
 			for _, p := range in.selected(svc.Spec.Selector) {
-				if stateOf(p) == "" {
+				if c.stateOf(p) == "" {
 					names = append(names, p.Name)
 				}
 			}
@@ -152,7 +152,7 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	}
 	var states []string
 	for _, p := range match {
-		state := stateOf(p)
+		state := c.stateOf(p)
 		if state == "" {
 			return cause, false
 		}
@@ -238,15 +238,15 @@ func portNames(pods []*corev1.Pod, port *corev1.ServicePort) (names string, has 
 }
 
 // stateOf is why a Pod is not ready; "" if it is, or if nothing is known.
-func stateOf(p *corev1.Pod) string {
+func (c *Cluster) stateOf(p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "terminating"
 	}
-	for _, c := range p.Status.Conditions {
+	for _, o := range p.Status.Conditions {
 		switch {
-		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
-			return "not scheduled: " + cmp.Or(c.Message, c.Reason)
-		case c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue:
+		case o.Type == corev1.PodScheduled && o.Status == corev1.ConditionFalse:
+			return "not scheduled: " + cmp.Or(o.Message, o.Reason)
+		case o.Type == corev1.PodReady && o.Status == corev1.ConditionTrue:
 			return ""
 		}
 	}
@@ -260,12 +260,19 @@ func stateOf(p *corev1.Pod) string {
 	}
 	for _, s := range p.Status.ContainerStatuses {
 		if !s.Ready && s.State.Running != nil {
-			return fmt.Sprintf("container %s is running, but its readiness probe fails", s.Name)
+			probe := "its readiness probe fails"
+			if s.Started != nil && !*s.Started {
+				probe = "its startup probe has not succeeded"
+			}
+			return fmt.Sprintf("container %s is running, but %s", s.Name, probe)
 		}
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return cmp.Or(c.Message, c.Reason, "not ready")
+	for _, o := range p.Status.Conditions {
+		if o.Type == corev1.PodReady {
+			if o.Message == "" && o.Reason == "" && c.NotReady(p.Spec.NodeName) != nil {
+				return "its node " + p.Spec.NodeName + " is not ready"
+			}
+			return cmp.Or(o.Message, o.Reason, "not ready")
 		}
 	}
 	if p.Status.Phase == corev1.PodPending {

@@ -1,7 +1,9 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -96,7 +98,9 @@ func (e *examination) service(svc *corev1.Service) {
 		}
 	}
 	e.nodePortRange(svc)
-	e.readiness(svc)
+	if f := e.readiness(svc); f != nil {
+		e.add(*f)
+	}
 	e.slicesOf(svc)
 	e.hints(svc)
 	e.inCIDRs(svc)
@@ -146,14 +150,10 @@ func (e *examination) listeners(w *inquiry, s *decision.ServicePort) {
 
 // policies checks traffic policies and session affinity.
 func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
-	if field := localPolicy(svc); field != "" && e.placesNotShown(svc) {
-		e.add(*placesNotShown(svc, field))
-	} else if field != "" {
-		has := make(map[string]bool)
-		for i := range s.Endpoints {
-			if ep := &s.Endpoints[i]; ep.Ready {
-				has[ep.NodeName] = true
-			}
+	for _, field := range localPolicies(svc) {
+		if e.placesNotShown(svc) {
+			e.add(*placesNotShown(svc, field))
+			continue
 		}
 		few := e.fewReplicas(svc, s, field)
 		if few != nil {
@@ -165,14 +165,8 @@ func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
 				Text: fmt.Sprintf("%s of %s is Local, and its EndpointSlices do not say on which node an endpoint is: all nodes drop its packets", field, objectOf(svc)),
 				Do:   "set nodeName of each endpoint in the EndpointSlices, or spec." + field + " to Cluster",
 			})
-		}
-		without := slices.DeleteFunc(slices.Clone(e.nodes.names), func(n string) bool { return has[n] })
-		if few == nil && len(without) > 0 && len(without) < len(e.nodes.names) {
-			e.add(Finding{
-				Code: NodesWithout, Object: objectOf(svc), Field: "spec." + field,
-				Text: fmt.Sprintf("%s of %s is Local, and these nodes have no endpoint for it: %s; they drop its packets", field, objectOf(svc), nearest.Few(without)),
-				Do:   fmt.Sprintf("set spec.%s to Cluster, or run one of its Pods on each node that gets packets", field),
-			})
+		} else if few == nil {
+			e.nodesWithout(svc, field)
 		}
 	}
 	if s.NodePort != 0 && balanced(svc) {
@@ -195,35 +189,70 @@ func balanced(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// localPolicy is the policy that is Local; "" if none is, or a load balancer checks which nodes have endpoints.
-func localPolicy(svc *corev1.Service) string {
-	switch {
-	case deref(svc.Spec.InternalTrafficPolicy) == corev1.ServiceInternalTrafficPolicyLocal:
-		return "internalTrafficPolicy"
-	case svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && svc.Spec.Type == corev1.ServiceTypeNodePort:
-		return "externalTrafficPolicy"
+// localPolicies are the policies that are Local. It leaves out that of a load balancer, which checks which nodes have endpoints.
+func localPolicies(svc *corev1.Service) (fields []string) {
+	if deref(svc.Spec.InternalTrafficPolicy) == corev1.ServiceInternalTrafficPolicyLocal {
+		fields = append(fields, "internalTrafficPolicy")
 	}
-	return ""
+	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && svc.Spec.Type == corev1.ServiceTypeNodePort {
+		fields = append(fields, "externalTrafficPolicy")
+	}
+	return fields
 }
 
-// readiness is about Services of which some Pods are not ready.
-func (e *examination) readiness(svc *corev1.Service) {
-	var states []string
-	in := e.podsIn[svc.Namespace]
-	if in == nil || svc.Spec.PublishNotReadyAddresses {
+// checkNodeName is what to do about endpoints whose nodes are not among the Nodes.
+const checkNodeName = "check that the nodeName of the endpoints is the name of a Node, or add the missing Nodes to the files"
+
+// nodesWithout finds nodes that have no endpoint for a policy Local: none that is ready, and none that serves while it terminates.
+func (e *examination) nodesWithout(svc *corev1.Service, field string) {
+	has := make(map[string]bool)
+	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		for i := range s.Endpoints {
+			if c := s.Endpoints[i].Conditions; deref(cmp.Or(c.Ready, new(true))) || deref(c.Terminating) && deref(cmp.Or(c.Serving, new(true))) {
+				has[deref(s.Endpoints[i].NodeName)] = true
+			}
+		}
+	}
+	delete(has, "")
+	without := slices.DeleteFunc(slices.Clone(e.nodes.names), func(n string) bool { return has[n] })
+	if len(without) == 0 || len(has) == 0 {
 		return
+	}
+	f := Finding{
+		Code: NodesWithout, Object: objectOf(svc), Field: "spec." + field,
+		Text: fmt.Sprintf("%s of %s is Local, and these nodes have no endpoint for it: %s; they drop its packets", field, objectOf(svc), nearest.Few(without)),
+		Do:   fmt.Sprintf("set spec.%s to Cluster, or run one of its Pods on each node that gets packets", field),
+	}
+	if len(without) == len(e.nodes.names) {
+		f.Text += fmt.Sprintf("; its endpoints are on %s, of which there is no Node here", nearest.Few(slices.Sorted(maps.Keys(has))))
+		f.Do = checkNodeName
+	}
+	e.add(f)
+}
+
+// readiness is the finding of a Service of which some Pods are not ready, or of which such Pods get flows; nil: there are none.
+func (c *Cluster) readiness(svc *corev1.Service) *Finding {
+	var states []string
+	in := c.podsIn[svc.Namespace]
+	if in == nil || svc.Spec.PublishNotReadyAddresses && svc.Spec.ClusterIP == corev1.ClusterIPNone { // peers that find each other
+		return nil
 	}
 	pods := in.selected(svc.Spec.Selector)
 	for _, p := range pods {
-		if state := stateOf(p); state != "" && state != "terminating" {
+		if state := c.stateOf(p); state != "" && state != "terminating" {
 			states = append(states, fmt.Sprintf("%s (%s)", p.Name, state))
 		}
 	}
-	if len(states) > 0 && len(states) < len(pods) {
-		e.add(Finding{
-			Code: SomeNotReady, Object: objectOf(svc), Text: fmt.Sprintf("%d of %d Pods of %s are not ready: %s", len(states), len(pods), objectOf(svc), nearest.Few(states)),
-			Do: fmt.Sprintf("kubectl -n %s describe pods", svc.Namespace),
-		})
+	publish := ""
+	switch {
+	case len(states) == 0, len(states) == len(pods) && !svc.Spec.PublishNotReadyAddresses:
+		return nil
+	case svc.Spec.PublishNotReadyAddresses:
+		publish = ", and get flows like the others (spec.publishNotReadyAddresses)"
+	}
+	return &Finding{
+		Code: SomeNotReady, Object: objectOf(svc), Text: fmt.Sprintf("%d of %d Pods of %s are not ready%s: %s", len(states), len(pods), objectOf(svc), publish, nearest.Few(states)),
+		Do: fmt.Sprintf("kubectl -n %s describe pods", svc.Namespace),
 	}
 }
 

@@ -63,6 +63,8 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 		}
 		if f, bad := w.selected(w.to.service, w.port); bad && len(w.to.service.Spec.Selector) > 0 {
 			w.note(f) // the controller has not seen it yet
+		} else if f := w.readiness(w.to.service); f != nil && w.to.service.Spec.PublishNotReadyAddresses {
+			w.note(*f)
 		}
 		w.sameBridge(p, d)
 	}
@@ -301,6 +303,12 @@ func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol,
 	if servicetable.PodEnded(p) {
 		return &Finding{Code: PodGone, Object: "Pod " + nameOf(p).String(), Field: "status.phase", Text: fmt.Sprintf("Pod %s has ended", nameOf(p)), Do: "start it again"}
 	}
+	if why := notRunning(p, at, protocol); why != "" {
+		return &Finding{
+			Code: PodGone, Object: "Pod " + nameOf(p).String(), Field: "status.containerStatuses", Text: fmt.Sprintf("nothing listens in Pod %s: %s", nameOf(p), why),
+			Do: fmt.Sprintf("kubectl -n %s describe pod %s", p.Namespace, p.Name),
+		}
+	}
 	code, verb := NoListener, "listens at"
 	var listens, numbers []string
 	add := func(port uint16, q decision.Protocol) {
@@ -350,6 +358,30 @@ func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol,
 		}
 	}
 	return f
+}
+
+// notRunning is why no container can listen on a port of a Pod: that which declares it, or if none does, all, do not run; "": one
+// may.
+func notRunning(p *corev1.Pod, at uint16, protocol decision.Protocol) (why string) {
+	declares := func(c *corev1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(q corev1.ContainerPort) bool {
+			return q.ContainerPort == int32(at) && protocolOf(q.Protocol) == protocol
+		})
+	}
+	list := containers(p)
+	if slices.ContainsFunc(list, declares) {
+		list = slices.DeleteFunc(list, func(c *corev1.Container) bool { return !declares(c) })
+	}
+	for _, c := range list {
+		i := slices.IndexFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
+		switch {
+		case i < 0 || p.Status.ContainerStatuses[i].State.Waiting == nil:
+			return ""
+		case why == "":
+			why = fmt.Sprintf("container %s does not run (%s)", c.Name, p.Status.ContainerStatuses[i].State.Waiting.Reason)
+		}
+	}
+	return why
 }
 
 // indexOf is the position of the port in the Service.
@@ -468,6 +500,9 @@ func (w *inquiry) noLocal(d *decision.Decision) Finding {
 		return *placesNotShown(svc, field)
 	case len(elsewhere) > 0:
 		f.Text += "; there are some on " + nearest.Few(elsewhere)
+		if !slices.ContainsFunc(elsewhere, func(n string) bool { return slices.Contains(w.nodes.names, n) }) {
+			f.Text, f.Do = f.Text+", of which there is no Node here", checkNodeName
+		}
 	case onNoNode(d.ServicePort):
 		f.Text += "; its EndpointSlices do not say on which node an endpoint is"
 		f.Do = "set nodeName of each endpoint in the EndpointSlices, or spec." + field + " to Cluster"
