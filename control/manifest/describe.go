@@ -3,6 +3,7 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 var (
 	errTable     = errors.New("is a table of kubectl get without Services and their endpoints: give the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml")
+	errNotAll    = errors.New("is not all: give the output of kubectl get svc,endpointslices -o yaml")
 	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints and EndpointSlice: give that of kubectl get with -o yaml")
 )
 
@@ -79,6 +81,9 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 // ReadyOnly is the annotation of EndpointSlices that were made of what kubectl prints for people of a Service or of Endpoints: it lists the
 // endpoints that are ready, and no others.
 const ReadyOnly = "nfqproxy.io/ready-endpoints-only"
+
+// NotShown is the annotation of a Service whose endpoints kubectl did not print, or not all of them: the reason, and what to do.
+const NotShown = "nfqproxy.io/endpoints-not-shown"
 
 func made(value map[string]any) document {
 	return document{Document: yamlfile.Document{Value: value}}
@@ -208,6 +213,7 @@ type describedPort struct {
 	name, protocol, target string
 	number, nodePort       int64
 	endpoints              []netip.AddrPort
+	notShown               error // some are missing
 }
 
 // service makes a Service of what describe prints and, unless its endpoints are shown elsewhere, EndpointSlices.
@@ -282,6 +288,12 @@ func (d *described) service(metadata map[string]any, shown bool) ([]document, er
 		return docs, nil
 	}
 	for i, p := range ports {
+		if p.notShown != nil {
+			annotations := map[string]any{NotShown: p.notShown.Error()}
+			maps.Insert(annotations, maps.All(d.annotations()))
+			metadata["annotations"] = annotations
+			return docs[:1], nil
+		}
 		docs = append(docs, p.slices(i, metadata)...)
 	}
 	return docs, nil
@@ -306,7 +318,9 @@ func (d *described) ports() (ports []describedPort, err error) {
 		case "TargetPort":
 			p.target, _, _ = strings.Cut(unset(value), "/")
 		case "Endpoints":
-			p.endpoints, err = describedEndpoints(value)
+			if p.endpoints, err = describedEndpoints(value); errors.Is(err, errNotAll) {
+				p.notShown, err = err, nil
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -334,7 +348,7 @@ func describedNumber(text string) (name string, number int64, protocol string, e
 // describedEndpoints reads a list of addresses with ports. kubectl before 1.31 lists three at most.
 func describedEndpoints(text string) (all []netip.AddrPort, err error) {
 	if strings.Contains(text, " more...") {
-		return nil, fmt.Errorf("%q is not all: give the output of kubectl get svc,endpointslices -o yaml", text)
+		return nil, fmt.Errorf("%q %w", text, errNotAll)
 	}
 	for _, part := range strings.Split(unset(text), ",") {
 		if part = strings.TrimSpace(part); part == "" {

@@ -191,9 +191,11 @@ func TestDescribedRefuses(t *testing.T) {
 	if o, err := loadBytes("f.txt", []byte(service)); err != nil || len(o.Services) != 1 || len(o.EndpointSlices) != 1 {
 		t.Fatal(err)
 	}
+	if o, err := loadBytes("f.txt", []byte(strings.Replace(service, "10.244.1.2:8080", "10.244.1.2:8080,10.244.1.3:8080 + 1 more...", 1))); err != nil || len(o.EndpointSlices) != 0 || !strings.Contains(o.Services[0].Annotations[NotShown], "is not all: give the output of kubectl get svc,endpointslices -o yaml") {
+		t.Errorf("endpoints left out: %v, %+v", err, o)
+	}
 	endpoints := "Name:  web\nNamespace:  shop\nSubsets:\n  Addresses:  10.244.1.2\n  Ports:\n    http  8080  TCP\n"
 	for _, tt := range []struct{ name, text, want string }{
-		{"endpoints left out", strings.Replace(service, "10.244.1.2:8080", "10.244.1.2:8080,10.244.1.3:8080 + 1 more...", 1), "is not all: give the output of kubectl get svc,endpointslices -o yaml"},
 		{"endpoints without ports", strings.Replace(service, "10.244.1.2:8080", "10.244.1.2", 1), `"10.244.1.2": want addresses with ports`},
 		{"a port without protocol", strings.Replace(service, "80/TCP", "80", 1), "want a name and 80/TCP"},
 		{"a Pod", "Name:  web-1\nNamespace:  shop\nPriority:  0\nNode:  a/192.0.2.1\n", "kubectl describe of another kind"},

@@ -28,6 +28,11 @@ func (o *Objects) Doubts() (all []string) {
 	if len(unknown) > 0 {
 		all = append(all, fmt.Sprintf("whether these Services have endpoints is not known, for the files lack the Pods of their namespaces, and Deployments or other objects that make some: %s", nearest.Few(unknown)))
 	}
+	for _, s := range o.Services {
+		if why := s.Annotations[NotShown]; why != "" {
+			all = append(all, fmt.Sprintf("the endpoints of Service %s/%s are not known: %s", s.Namespace, s.Name, why))
+		}
+	}
 	for _, s := range o.EndpointSlices {
 		for i := range s.Endpoints {
 			if a := s.Endpoints[i].Addresses; len(a) > 1 {

@@ -11,7 +11,7 @@ import (
 )
 
 // This file reads the tables of "kubectl get": of Services, with Endpoints or EndpointSlices, Pods and Nodes. What a table leaves out
-// must not be made up: readiness is that of Endpoints or Pods, and a Service without a row of endpoints is an error.
+// must not be made up: readiness is that of Endpoints or Pods, and the endpoints of a Service without a row of them are not known.
 
 // tableRow is one object of a table: its cells by the names of the columns.
 type tableRow map[string]string
@@ -125,11 +125,14 @@ func (t *tables) documents() ([]document, error) {
 	noted := false
 	for _, r := range t.rows["Service"] {
 		service, ports, err := r.service()
-		if err == nil && len(ports) > 0 && r["TYPE"] != "ExternalName" {
-			err = t.addEndpoints(r, ports)
-		}
 		if err != nil {
 			return nil, fmt.Errorf("the table's Service %s/%s: %w", r.namespace(), r["NAME"], err)
+		}
+		if len(ports) > 0 && r["TYPE"] != "ExternalName" {
+			if err := t.addEndpoints(r, ports); err != nil {
+				service["metadata"].(map[string]any)["annotations"] = map[string]any{NotShown: err.Error()}
+				ports = nil
+			}
 		}
 		one := made(service)
 		if !noted {
@@ -230,7 +233,7 @@ func (t *tables) addEndpoints(service tableRow, ports []describedPort) error {
 	case err != nil:
 		return err
 	case len(endpoints) > 0 && len(ports) > 1:
-		return fmt.Errorf("which endpoints are those of which of its %d ports is not in the table: give the output of kubectl get with -o yaml", len(ports))
+		return fmt.Errorf("the table does not show which of them belong to which of its %d ports: give the output of kubectl get with -o yaml", len(ports))
 	}
 	ports[0].endpoints = endpoints
 	return nil

@@ -21,7 +21,9 @@ var (
 	// colour is what sets the colours of a terminal.
 	colour = regexp.MustCompile(`[\x0e-\x1f]\[[0-9;]*[A-Za-z]`)
 	// curly are quotes of word processors around a whole value.
-	curly      = regexp.MustCompile(`(?m)(:\s+|-\s+)[“”]([^“”\n]*)[“”][ \t]*$`)
+	curly = regexp.MustCompile(`(?m)(:\s+|-\s+)[“”]([^“”\n]*)[“”][ \t]*$`)
+	// logs are those of a container in the output of kubectl cluster-info dump.
+	logs       = regexp.MustCompile(`(?ms)^==== START logs .*?(^==== END logs [^\n]*|\z)`)
 	characters = strings.NewReplacer("\u00a0", " ", "\u202f", " ", "\u200b", "", "\ufeff", "", "\r\n", "\n")
 )
 
@@ -35,6 +37,7 @@ type mark struct {
 // false: there is nothing to take off, or no object.
 func uncover(data []byte) ([]byte, bool) {
 	text := curly.ReplaceAllString(colour.ReplaceAllString(characters.Replace(string(data)), ""), `$1"$2"`)
+	text = logs.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		front, rest, ok := frontOf(line)

@@ -22,6 +22,10 @@ import (
 func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family string) (ready bool, cause Finding) {
 	found := c.slices[name{Namespace: svc.Namespace, Name: svc.Name}]
 	object := objectOf(svc)
+	if why := svc.Annotations[manifest.NotShown]; why != "" && len(found) == 0 {
+		what, do, _ := strings.Cut(why, ": give ")
+		return false, Finding{Code: NotShown, Object: object, Text: fmt.Sprintf("the endpoints of %s are not known: %s", object, what), Do: "give " + do}
+	}
 	if len(svc.Spec.Selector) == 0 {
 		if len(found) == 0 && isAPIServer(svc) && c.lacksSlices(svc) {
 			return false, notShown(svc, "")
