@@ -346,8 +346,10 @@ func (n *nodes) keep(node *decision.Node) *decision.Node {
 // retained are the service ports that flows hold on to. Those of the table in force are there
 // anyway, so the limit applies to what exceeds that table's size.
 type retained struct {
-	limit, inForce, bytes int // inForce is the size of the table's, bytes that of ports: about
-	ports                 map[*decision.ServicePort]*usedPort
+	limit, inForce, bytes int // inForce is the size of the table's, bytes that of those that flows hold on to: about
+	// ports are those that flows hold on to, and the newest one of each tally: with many services the next flow to one comes when
+	// the last one is long forgotten.
+	ports map[*decision.ServicePort]*usedPort
 }
 
 // usedPort is a service port, as it was in one or more tables, that flows hold on to.
@@ -365,19 +367,31 @@ func size(servicePorts, endpoints int) int { return 512*servicePorts + 136*endpo
 func (r *retained) use(s *decision.ServicePort, t tallies, c *changes) *usedPort {
 	u := r.ports[s]
 	if u == nil {
-		u = t.of(s, c).use(s)
+		of := t.of(s, c)
+		r.supersede(of)
+		u = of.use(s)
 		r.ports[s] = u
+	}
+	if u.flows++; u.flows == 1 {
 		r.bytes += size(1, len(s.Endpoints))
 	}
-	u.flows++
 	return u
 }
 
 // release notes that a flow does no more.
 func (r *retained) release(u *usedPort) {
 	if u.flows--; u.flows == 0 {
-		delete(r.ports, u.port)
 		r.bytes -= size(1, len(u.port.Endpoints))
+		if u != u.tally.used {
+			delete(r.ports, u.port)
+		}
+	}
+}
+
+// supersede notes that the newest port of a tally, which is kept for its next flow, is not the newest any more.
+func (r *retained) supersede(t *tally) {
+	if t.used.flows == 0 {
+		delete(r.ports, t.used.port)
 	}
 }
 

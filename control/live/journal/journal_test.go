@@ -490,6 +490,53 @@ func TestServicePortsAreBounded(t *testing.T) {
 	}
 }
 
+// TestNewestServicePortIsKept: for the next flow, until it has a new version or its service is gone; then no longer than a flow holds on
+// to it.
+func TestNewestServicePortIsKept(t *testing.T) {
+	b := newBench(t, Config{Flows: 2})
+	sources := uint16(1000)
+	decide := func(port *decision.ServicePort) {
+		sources++
+		b.port = port
+		b.decide(netip.AddrPortFrom(client.Addr(), sources), nil)
+	}
+	kept := func(when string, bytes bool, want ...*decision.ServicePort) {
+		t.Helper()
+		if len(b.ports.ports) != len(want) || b.ports.bytes > 0 != bytes {
+			t.Errorf("%s: %d service ports with %d bytes are kept, want %d", when, len(b.ports.ports), b.ports.bytes, len(want))
+		}
+		for _, s := range want {
+			if b.ports.ports[s] == nil {
+				t.Errorf("%s: %s is not kept", when, s.Name)
+			}
+		}
+	}
+	other := web()
+	other.Name.Name = "other"
+	first, second := web(), web()
+	decide(first)
+	decide(other)
+	decide(other)
+	kept("without a flow", true, first, other)
+	if c, _ := b.Counts(first); c.Flows.Total != 1 {
+		t.Errorf("%d flows count, want 1", c.Flows.Total)
+	}
+	decide(second)
+	kept("with a new version", true, second, other)
+	if c, _ := b.Counts(second); c.Flows.Total != 2 {
+		t.Errorf("%d flows count, want 2", c.Flows.Total)
+	}
+	b.SetTable(Published{Table: decision.NewTable(2, start, node, []*decision.ServicePort{other})})
+	b.prune(time.Now().Add(time.Hour))
+	kept("without its service", true, second, other)
+	decide(other)
+	decide(other)
+	kept("without its service and a flow", true, other)
+	b.forget()
+	b.forget()
+	kept("without flows", false, other)
+}
+
 // TestServicePortsInForce: those of the table in force are in memory anyhow.
 func TestServicePortsInForce(t *testing.T) {
 	b := newBench(t, Config{ServiceBytes: 1})

@@ -244,6 +244,8 @@ func (j *Journal) prune(now time.Time) {
 		s := port(t.Service(k.name.Service()), k)
 		if s == nil {
 			delete(j.services, k)
+			j.ports.supersede(c)
+			c.used = new(usedPort)
 			continue
 		}
 		excess := len(c.used.endpoints) + len(c.gone) - maxEndpoints
