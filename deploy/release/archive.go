@@ -3,6 +3,8 @@ package main
 import (
 	"archive/tar"
 	"compress/gzip"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -72,13 +74,7 @@ func (r *release) writeTar(name string, entries []entry) error {
 			return err
 		}
 	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	if err := zip.Close(); err != nil {
-		return err
-	}
-	return out.Close()
+	return errors.Join(w.Close(), zip.Close(), out.Close())
 }
 
 // writeStage writes the licences of each platform, and compresses what packages contain in compressed form.
@@ -116,10 +112,8 @@ func compress(to, from string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := zip.Write(content); err != nil {
-		return err
-	}
-	if err := zip.Close(); err != nil {
+	_, err = zip.Write(content)
+	if err := errors.Join(err, zip.Close()); err != nil {
 		return err
 	}
 	return os.WriteFile(to, []byte(zipped.String()), 0o644)
@@ -135,9 +129,37 @@ func copyFile(to, from string) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	if _, err := io.Copy(out, in); err != nil {
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// sumOf is the SHA-256 of a file, in hexadecimal.
+func sumOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// writeSums writes the checksums of all files of a directory, as sha256sum does.
+func writeSums(dir string) error {
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil {
 		return err
 	}
-	return out.Close()
+	var lines strings.Builder
+	for _, e := range entries {
+		sum, err := sumOf(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&lines, "%s  %s\n", sum, e.Name())
+	}
+	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(lines.String()), 0o644)
 }

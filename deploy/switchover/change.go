@@ -2,10 +2,12 @@ package switchover
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,16 +74,9 @@ func (s *Switch) setProxy(ctx context.Context, n *node, proxy string) error {
 	if err := s.patchNode(ctx, n, metadata); err != nil {
 		return err
 	}
-	s.print("node %s: label %s: %s -> %s", n.name, Label, shown(n.proxy), shown(proxy))
+	s.print("node %s: label %s: %s -> %s", n.name, Label, cmp.Or(n.proxy, "(none)"), cmp.Or(proxy, "(none)"))
 	n.proxy, n.rules = proxy, rules
 	return nil
-}
-
-func shown(label string) string {
-	if label == "" {
-		return "(none)"
-	}
-	return label
 }
 
 // cleaned notes that a node's kernel has no rules of nfqproxy.
@@ -161,6 +156,9 @@ func (s *Switch) of(o *unstructured.Unstructured) (dynamic.ResourceInterface, er
 
 // dryRun applies the manifests as a dry run: conflicts and missing rights stop the run before the first change.
 func (s *Switch) dryRun(ctx context.Context, manifests []*unstructured.Unstructured) error {
+	if s.DryRun { // its steps do the same
+		return nil
+	}
 	var errs []error
 	for _, m := range manifests {
 		_, err := s.applied(ctx, m, []string{metav1.DryRunAll})
@@ -224,6 +222,16 @@ func conflicts(err error) string {
 		list = append(list, c.Field+" ("+c.Message+")")
 	}
 	return strings.Join(list, ", ")
+}
+
+// deleteAll deletes the objects of the manifests, the last one first.
+func (s *Switch) deleteAll(ctx context.Context, manifests []*unstructured.Unstructured) error {
+	for _, m := range slices.Backward(manifests) {
+		if err := s.delete(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // delete deletes an object of the manifests, if it is there.

@@ -1,6 +1,7 @@
 package switchover
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -129,24 +130,17 @@ func modeOf(d *appsv1.DaemonSet, m *corev1.ConfigMap) string {
 			mode = config.Mode
 		}
 	}
-	if mode == "" {
-		return "iptables" // kube-proxy's default
-	}
-	return mode
+	return cmp.Or(mode, "iptables") // kube-proxy's default
 }
 
-// manifests are the objects of the base, in their order, with the image and the configuration.
-func (s *Switch) manifests(config configuration) ([]*unstructured.Unstructured, error) {
-	return s.objectsOf("base", config)
-}
+// Directories of the manifests: of nfqproxy, and of one that only observes.
+const (
+	baseDir    = "base"
+	observeDir = "observe"
+)
 
-// observers are the same of an nfqproxy that only observes.
-func (s *Switch) observers(config configuration) ([]*unstructured.Unstructured, error) {
-	return s.objectsOf("observe", config)
-}
-
-// objectsOf are the objects of a directory of the manifests.
-func (s *Switch) objectsOf(dir string, config configuration) ([]*unstructured.Unstructured, error) {
+// manifests are the objects of a directory, in their order, with the image and the configuration.
+func (s *Switch) manifests(dir string, config configuration) ([]*unstructured.Unstructured, error) {
 	var named struct{ Resources []string }
 	if err := decode(path.Join(dir, "kustomization.yaml"), &named); err != nil {
 		return nil, err

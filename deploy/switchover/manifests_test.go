@@ -88,7 +88,7 @@ func as[T any](t *testing.T, list []*unstructured.Unstructured, kind string) *T 
 func TestManifests(t *testing.T) {
 	s := &Switch{Options: Options{Image: "registry.example/nfqproxy:v1"}}
 	for _, config := range []configuration{{shared: true}, {clusterCIDR: "10.0.0.0/8,fd00::/48", apiServer: "https://$1:6443"}} {
-		list, err := s.manifests(config)
+		list, err := s.manifests(baseDir, config)
 		if err != nil {
 			t.Fatal(err)
 		}

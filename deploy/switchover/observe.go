@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -34,10 +33,8 @@ func (s *Switch) Observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !s.DryRun { // which does the same as its steps
-		if err := s.dryRun(ctx, manifests); err != nil {
-			return err
-		}
+	if err := s.dryRun(ctx, manifests); err != nil {
+		return err
 	}
 	s.announce()
 	s.print("%s: observe the service proxy of the nodes, configuration from %s", s.Config.Host, config)
@@ -52,15 +49,12 @@ func (s *Switch) Observe(ctx context.Context) error {
 // observing are the objects of an observing nfqproxy. kube-proxy's ConfigMap has the pod prefixes, and an address of the
 // API server that does not depend on the proxy; without that the daemons use the account of their pod.
 func (s *Switch) observing(ctx context.Context) ([]*unstructured.Unstructured, configuration, error) {
-	configMap, err := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, KubeProxy, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		configMap, err = nil, nil
-	}
+	configMap, err := s.configMap(ctx)
 	if err != nil {
 		return nil, configuration{}, fmt.Errorf("API server %s: %w", s.Config.Host, err)
 	}
 	config := configuration{shared: checkShareable(configMap) == nil}
-	manifests, err := s.observers(config)
+	manifests, err := s.manifests(observeDir, config)
 	return manifests, config, err
 }
 
@@ -120,16 +114,13 @@ func (s *Switch) removeObserver(ctx context.Context) error {
 	if err := s.checkPermissions(ctx, removing); err != nil {
 		return err
 	}
-	manifests, err := s.observers(configuration{})
+	manifests, err := s.manifests(observeDir, configuration{})
 	if err != nil {
 		return err
 	}
 	s.announce()
-	slices.Reverse(manifests)
-	for _, m := range manifests {
-		if err := s.delete(ctx, m); err != nil {
-			return err
-		}
+	if err := s.deleteAll(ctx, manifests); err != nil {
+		return err
 	}
 	if s.DryRun {
 		s.print("dry run: nothing was changed")

@@ -66,10 +66,7 @@ func (s *Switch) read(ctx context.Context) error {
 	var err1, err2, err3 error
 	s.state.kubeProxy, err1 = s.daemonSet(ctx, KubeProxy)
 	s.state.nfqproxy, err2 = s.daemonSet(ctx, Nfqproxy)
-	s.state.configMap, err3 = s.client.CoreV1().ConfigMaps(namespace).Get(ctx, KubeProxy, metav1.GetOptions{})
-	if apierrors.IsNotFound(err3) {
-		s.state.configMap, err3 = nil, nil
-	}
+	s.state.configMap, err3 = s.configMap(ctx)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return fmt.Errorf("API server %s: %w", s.Config.Host, err)
 	}
@@ -108,6 +105,15 @@ func (s *Switch) daemonSet(ctx context.Context, name string) (*appsv1.DaemonSet,
 		return nil, nil
 	}
 	return d, err
+}
+
+// configMap returns kube-proxy's ConfigMap, or nil.
+func (s *Switch) configMap(ctx context.Context) (*corev1.ConfigMap, error) {
+	m, err := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, KubeProxy, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return m, err
 }
 
 // suitable returns why nodes of the cluster cannot be switched by labels.

@@ -113,14 +113,12 @@ func (s *Switch) Install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	manifests, err := s.manifests(config)
+	manifests, err := s.manifests(baseDir, config)
 	if err != nil {
 		return err
 	}
-	if !s.DryRun { // which does the same as its steps
-		if err := s.dryRun(ctx, manifests); err != nil {
-			return err
-		}
+	if err := s.dryRun(ctx, manifests); err != nil {
+		return err
 	}
 	s.announce()
 	s.print("%s: kube-proxy in mode %s, configuration from %s", s.Config.Host, s.state.mode, config)
@@ -244,4 +242,44 @@ func names(nodes []*node) string {
 		list = append(list, n.name)
 	}
 	return strings.Join(list, ", ")
+}
+
+// remove removes what Install has made, when all nodes have kube-proxy. kube-proxy's DaemonSet goes by no label before
+// the labels are removed, so that no node loses its pod.
+func (s *Switch) remove(ctx context.Context) error {
+	if err := s.allBack(ctx); err != nil {
+		return err
+	}
+	if err := s.setSelector(ctx, false); err != nil {
+		return err
+	}
+	if err := s.kubeProxyReady(ctx); err != nil {
+		return err
+	}
+	for _, n := range s.state.nodes {
+		if err := s.setProxy(ctx, n, ""); err != nil {
+			return err
+		}
+	}
+	manifests, err := s.manifests(baseDir, configuration{})
+	if err != nil {
+		return err
+	}
+	return s.deleteAll(ctx, manifests)
+}
+
+// allBack is an error if a node has nfqproxy, such as one that has joined meanwhile.
+func (s *Switch) allBack(ctx context.Context) error {
+	if s.DryRun {
+		return nil
+	}
+	if err := s.readNodes(ctx); err != nil {
+		return err
+	}
+	for _, n := range s.state.nodes {
+		if n.proxy == Nfqproxy || n.rules {
+			return fmt.Errorf("node %s has nfqproxy: run the command again to switch it to kube-proxy", n.name)
+		}
+	}
+	return nil
 }

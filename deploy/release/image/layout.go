@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -36,21 +37,15 @@ func writeLayout(path string, tag name.Tag, index v1.ImageIndex) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close()
 	w := tar.NewWriter(out)
 	// WalkDir goes by names.
-	if err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		return appendFile(w, p, strings.TrimPrefix(p, dir+"/"))
-	}); err != nil {
-		return err
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	return out.Close()
+	})
+	return errors.Join(err, w.Close(), out.Close())
 }
 
 func appendFile(w *tar.Writer, path, name string) error {

@@ -145,3 +145,84 @@ func command(dir string, args ...string) ([]byte, error) {
 	}
 	return out, nil
 }
+
+// vendored is the directory with the npm packages that the program contains for its web page, below that of the source.
+const vendored = "control/view/web/vendored"
+
+// ofNPM returns the npm packages of a program that was built from the directory source.
+func ofNPM(source string) (modules []Module, err error) {
+	manifests, err := filepath.Glob(filepath.Join(source, vendored, "*", "package.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, manifest := range manifests {
+		text, err := os.ReadFile(manifest)
+		if err != nil {
+			return nil, err
+		}
+		var p struct{ Name, Version string }
+		if err := json.Unmarshal(text, &p); err != nil {
+			return nil, fmt.Errorf("%s: %w", manifest, err)
+		}
+		m := Module{Path: p.Name, Version: p.Version}
+		if !m.npm() || p.Version == "" {
+			return nil, fmt.Errorf("%s: want a name with a scope, as @xterm/xterm, and a version", manifest)
+		}
+		if m.Files, err = filesIn(filepath.Dir(manifest), "copy it from the npm package"); err != nil {
+			return nil, fmt.Errorf("npm package %s: %w", m, err)
+		}
+		modules = append(modules, m)
+	}
+	return modules, nil
+}
+
+// npm reports whether the module is an npm package: only their paths have a scope.
+func (m Module) npm() bool { return strings.HasPrefix(m.Path, "@") }
+
+// URL is the package URL of the module, for programs that look for vulnerabilities.
+func (m Module) URL() string {
+	kind, path := "golang", m.Path
+	if m.npm() {
+		kind, path = "npm", "%40"+path[1:]
+	}
+	return "pkg:" + kind + "/" + path + "@" + strings.ReplaceAll(m.Version, "+", "%2B")
+}
+
+const (
+	heading = `The program nfqproxy is under the Apache License 2.0: see the file LICENSE. It contains Go's standard library, and the modules
+and npm packages of this list, under the licences below. Each text follows the modules and files that have it.
+`
+	line = "================================================================================"
+)
+
+// Text is the file of all licences and notices. A text that several modules have occurs once.
+func Text(modules []Module) string {
+	var texts []string // in the order of the modules
+	owners := make(map[string][]string)
+	var all strings.Builder
+	all.WriteString(heading + "\n")
+	for _, m := range modules {
+		fmt.Fprintf(&all, "    %s\n", m)
+		for _, f := range m.Files {
+			text := plain(f.Text)
+			if owners[text] == nil {
+				texts = append(texts, text)
+			}
+			owners[text] = append(owners[text], m.String()+": "+f.Name)
+		}
+	}
+	for _, text := range texts {
+		fmt.Fprintf(&all, "\n%s\n%s\n%s\n\n%s\n", line, strings.Join(owners[text], "\n"), line, text)
+	}
+	return all.String()
+}
+
+// plain is a text without a byte order mark, and without the space and carriage returns at the ends of lines: copies of one
+// licence differ in them.
+func plain(text string) string {
+	var lines []string
+	for l := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
+		lines = append(lines, strings.TrimRight(l, " \t\r\n"))
+	}
+	return strings.Trim(strings.Join(lines, "\n"), "\n")
+}
