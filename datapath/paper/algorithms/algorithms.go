@@ -1,5 +1,5 @@
 // Package algorithms has balancing algorithms from publications beside those of the daemon: hashes, draws, and
-// algorithms for endpoints that report their load. Each file names its source.
+// algorithms for endpoints that report their load. The comment of each names its source.
 package algorithms
 
 import (

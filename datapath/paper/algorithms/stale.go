@@ -2,6 +2,7 @@ package algorithms
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,11 +81,7 @@ func (p *stale) Pick(f balance.Flow) decision.Pick {
 func drawDifferent(r decision.Rand, all, sample []uint32) []uint32 {
 	for k := 0; k < len(sample); {
 		c := all[min(int(r.Float64()*float64(len(all))), len(all)-1)]
-		again := false
-		for _, other := range sample[:k] {
-			again = again || other == c
-		}
-		if !again {
+		if !slices.Contains(sample[:k], c) {
 			sample[k] = c
 			k++
 		}

@@ -1,6 +1,8 @@
 package algorithms
 
 import (
+	"slices"
+
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -55,13 +57,6 @@ func (p *weighted) Pick(f balance.Flow) decision.Pick {
 func (p *weighted) draw(r decision.Rand) uint32 {
 	total := p.sums[len(p.sums)-1]
 	want := min(uint64(r.Float64()*float64(total)), total-1)
-	low, high := 0, len(p.sums)-1
-	for low < high {
-		if middle := (low + high) / 2; p.sums[middle] <= want {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return p.in[low]
+	at, _ := slices.BinarySearch(p.sums, want+1)
+	return p.in[at]
 }

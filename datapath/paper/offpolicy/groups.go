@@ -1,6 +1,7 @@
 package offpolicy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,13 +82,7 @@ func (s *service) unlogged() []Unlogged {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Unlogged) int {
-		switch {
-		case a.Share > b.Share:
-			return -1
-		case a.Share < b.Share:
-			return 1
-		}
-		return strings.Compare(a.Endpoint, b.Endpoint)
+		return cmp.Or(cmp.Compare(b.Share, a.Share), strings.Compare(a.Endpoint, b.Endpoint))
 	})
 	return list
 }

@@ -1,6 +1,7 @@
 package offpolicy
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -61,15 +62,7 @@ func ranks(values []float64) []float64 {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		switch {
-		case values[i] < values[j]:
-			return -1
-		case values[i] > values[j]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(values[i], values[j]) })
 	ranks := make([]float64, len(values))
 	for from := 0; from < len(order); {
 		to := from

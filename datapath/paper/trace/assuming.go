@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -59,4 +60,42 @@ func outcomes(m *netfilter.Machine, q *Question, start *netfilter.Start, p iptab
 	}
 	slices.Sort(ends)
 	return strings.Join(slices.Compact(ends), "\n")
+}
+
+// addConditions adds what the result depends on besides the rules.
+func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilter.Start, ways []netfilter.Way) {
+	if other := m.Reversed(); other != nil && q.Rand == nil {
+		if here, there := outcomes(m, q, start, q.Packet), outcomes(other, q, start, q.Packet); here != there {
+			t.Assuming = append(t.Assuming, "rules of one priority at a hook come in the order of the files")
+			t.Conditions = append(t.Conditions, "rules of several files are at the same hooks, and the kernel runs those of one priority in the order in which their tables were made, which files do not show: in the other order, the packet ends otherwise (give the files in the other order; if they are of two hosts, those of one)")
+		}
+	}
+	var known []netip.Addr
+	for _, w := range ways {
+		to := w.Packet.Destination.Addr()
+		if route, other, is := m.OnlyDefault(to); is && w.Verdict == netfilter.Sent && !slices.Contains(known, to) {
+			known = append(known, to)
+			t.Conditions = append(t.Conditions, fmt.Sprintf("the host has no route of its own to %s, as it has to %s (via %s): whether the packet arrives is up to the default gateway, %s", to, other.Destination, other.Via, route.Via))
+		}
+	}
+	for _, w := range ways {
+		sysctl := "net.bridge.bridge-nf-call-iptables"
+		if q.Packet.Destination.Addr().Is6() {
+			sysctl = "net.bridge.bridge-nf-call-ip6tables"
+		}
+		device := q.Packet.InInterface
+		from, to := q.Packet.Source.Addr(), w.Packet.Destination.Addr()
+		text := ""
+		switch {
+		case device == "" || netfilter.OfOnePod(device):
+		case w.Verdict == netfilter.Sent && w.Out == device && w.Entry != nil && w.Entry.Translated() && !w.Entry.SNAT:
+			text = "the reply stays on it, and is not translated back unless the sysctl %s is 1"
+		case (w.Verdict == netfilter.Dropped || w.Verdict == netfilter.Rejected) && to == q.Packet.Destination.Addr() && netfilter.MayBridge(device) && m.DeviceTo(to) == device:
+			text = "the packet stays on it, and passes the rules only if the sysctl %s is 1"
+		}
+		if text != "" {
+			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind %s: if it is a bridge, "+text, from, to, device, sysctl))
+			return
+		}
+	}
 }

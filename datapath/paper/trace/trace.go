@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -139,17 +140,13 @@ func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 			return nil, err
 		}
 	}
-	limit := q.Limit
-	if limit == 0 {
-		limit = DefaultLimit
-	}
 	work := netfilter.NewWork()
 	begin := func() *netfilter.State { return &netfilter.State{Began: q.Time} }
 	var ways []netfilter.Way
 	if q.Rand != nil {
 		ways = []netfilter.Way{m.SendFrom(start, p, begin(), q.Rand, work)}
 	} else {
-		ways, t.LeftOut = m.ExploreFrom(start, p, begin, limit, work)
+		ways, t.LeftOut = m.ExploreFrom(start, p, begin, cmp.Or(q.Limit, DefaultLimit), work)
 	}
 	if t.LeftOut > 0 {
 		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), strconv.FormatFloat(t.LeftOut, 'g', 3, 64)))
