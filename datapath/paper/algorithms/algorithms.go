@@ -71,13 +71,6 @@ func Add(r *balance.Registry, c Cluster) {
 	}
 }
 
-// NewRegistry returns the daemon's algorithms and those of the package that need no Cluster. Others are errors.
-func NewRegistry() *balance.Registry {
-	r := balance.NewRegistry()
-	Add(r, nil)
-	return r
-}
-
 // Names returns a registry that knows all names and parameters. The algorithms that need a Cluster cannot be used.
 func Names() *balance.Registry {
 	r := balance.NewRegistry()

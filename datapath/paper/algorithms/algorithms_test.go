@@ -467,7 +467,9 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%q: %q, %v; want an error", text, got, err)
 		}
 	}
-	for _, e := range algorithms.NewRegistry().Entries() {
+	withoutCluster := balance.NewRegistry()
+	algorithms.Add(withoutCluster, nil)
+	for _, e := range withoutCluster.Entries() {
 		if !e.Simulated {
 			continue
 		}

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -74,14 +75,7 @@ type Difference struct {
 // String returns the difference in one line.
 func (d *Difference) String() string {
 	return fmt.Sprintf("line %d: %s %s -> %s: %s: %s, now %s", d.Line, d.Record.Protocol, d.Record.Source, d.Record.Destination,
-		d.Field, orNone(d.Recorded), orNone(d.Now))
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
+		d.Field, cmp.Or(d.Recorded, "none"), cmp.Or(d.Now, "none"))
 }
 
 // NewLog makes a replay of flow logs. A table whose node detects pods by interface is an error:
@@ -252,10 +246,14 @@ func (l *Log) Check() error {
 	case s.Records == 0:
 		return errors.New("there is no record in it")
 	case len(s.Generations) == 0:
-		return fmt.Errorf("no record is of node %q: there are those of %s; name one with --node",
-			l.table.Node().Name, strings.Join(slices.Sorted(maps.Keys(s.Nodes)), ", "))
+		return noneOf(l.table.Node().Name, s.Nodes)
 	}
 	return fmt.Errorf("no record of node %q is of generation %d: there are %s", l.table.Node().Name, l.Generation, s.generations())
+}
+
+// noneOf is the error that the records are of other nodes.
+func noneOf[V any](node string, nodes map[string]V) error {
+	return fmt.Errorf("no record is of node %q: there are those of %s; name one with --node", node, strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 }
 
 // generations lists the number of records of each generation.

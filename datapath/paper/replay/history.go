@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,7 +69,7 @@ func ReadHistory(in io.Reader, node string) (*History, error) {
 	case len(h.Flows) == 0 && len(nodes) == 0:
 		return nil, errors.New("there is no record in it")
 	case len(h.Flows) == 0:
-		return nil, fmt.Errorf("no record is of node %q: there are those of %s; name one with --node", node, strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
+		return nil, noneOf(node, nodes)
 	}
 	h.order()
 	return h, nil

@@ -1,12 +1,10 @@
 package traffic
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"time"
-
-	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/exactlog"
 )
 
 // Arrivals is the process by which flows arrive. It is open: arrivals do not wait for replies.
@@ -90,7 +88,7 @@ type arrivals struct {
 }
 
 // step is the length of a step of profile.
-func (a *Arrivals) step() time.Duration { return orDefault(a.Step, time.Minute) }
+func (a *Arrivals) step() time.Duration { return cmp.Or(a.Step, time.Minute) }
 
 // perSecond is the mean number of flows per second that Counts say.
 func (a *Arrivals) perSecond() float64 {
@@ -111,6 +109,15 @@ func (c *Config) capacity() float64 {
 	return float64(workers) / (c.Workload.Work.average().Seconds() * c.Workload.perFlow())
 }
 
+// rate is how many flows per second arrive on average, by Rate or Load; 0: neither says.
+func (c *Config) rate() float64 {
+	a := &c.Workload.Arrivals
+	if a.Load > 0 {
+		return a.Load * c.capacity()
+	}
+	return a.Rate
+}
+
 // Steady is what the arrivals ask of a service on average, if their rate does not change.
 type Steady struct {
 	Rate float64 // flows per second
@@ -123,19 +130,12 @@ func (c *Config) Steady() []Steady {
 	if a.Process != poisson && a.Process != deterministic {
 		return nil
 	}
-	rate := a.Rate
-	if a.Load > 0 {
-		rate = a.Load * c.capacity()
-	}
-	all, sum := make([]Steady, len(c.Cluster.Services)), 0.0
-	for i := range all {
-		all[i].Rate = exact.Exp(-c.Workload.Zipf * exactlog.Log(float64(i+1)))
-		sum += all[i].Rate
-	}
-	work := c.Workload.Work.average().Seconds() * c.Workload.perFlow()
+	rate, work := c.rate(), c.Workload.Work.average().Seconds()*c.Workload.perFlow()
+	popularity, sum := popularities(len(c.Cluster.Services), c.Workload.Zipf)
+	all := make([]Steady, len(popularity))
 	for i := range all {
 		s := &c.Cluster.Services[i]
-		all[i].Rate *= rate / sum
+		all[i].Rate = popularity[i] * (rate / sum)
 		all[i].Load = all[i].Rate * work / float64(max(s.Concurrency*len(s.Endpoints), 1))
 	}
 	return all
@@ -143,10 +143,7 @@ func (c *Config) Steady() []Steady {
 
 func newArrivals(c *Config, r *rand.Rand) *arrivals {
 	a := &arrivals{Arrivals: &c.Workload.Arrivals, r: r, end: int64(c.Duration)}
-	rate := a.Rate
-	if a.Load > 0 {
-		rate = a.Load * c.capacity()
-	}
+	rate := c.rate()
 	a.gap = min(float64(time.Second)/rate, float64(longest))
 	switch a.Process {
 	case profile:

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -60,7 +61,7 @@ func (s *simulation) autoscale(ev *Autoscale, number uint32) {
 
 func (s *simulation) sampleLater(id int32) {
 	a := &s.scalers[id]
-	s.queue.add(s.now+int64(orDefault(a.Interval, defaultInterval))/samples, sampled, id, a.number)
+	s.queue.add(s.now+int64(cmp.Or(a.Interval, defaultInterval))/samples, sampled, id, a.number)
 }
 
 // sampleLoad reads how busy a service is, and decides after the last sample of an interval.
@@ -94,13 +95,13 @@ func (s *simulation) sampleLoad(id int32) {
 
 // decide is the number of endpoints for the next interval.
 func (a *scaler) decide(current int, p pods, now int64) int {
-	least := orDefault(a.Min, 1)
+	least := cmp.Or(a.Min, 1)
 	if current < least || current > a.Max {
 		return max(min(current, a.Max), least)
 	}
 	n := current
 	if p.ready > 0 && a.workers > 0 {
-		n = p.desired(current, float64(a.busy)/float64(a.workers), a.Target, orDefault(a.Tolerance, defaultTolerance))
+		n = p.desired(current, float64(a.busy)/float64(a.workers), a.Target, cmp.Or(a.Tolerance, defaultTolerance))
 	}
 	kept := a.earlier[:0]
 	largest := n

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
@@ -67,7 +68,7 @@ func (s *simulation) begin(ev *Event, number uint32) {
 		s.autoscale(ev.Autoscale, number)
 	case ev.RollingUpdate != nil:
 		u := ev.RollingUpdate
-		every, at := orDefault(u.Every, u.Ready), s.now
+		every, at := cmp.Or(u.Every, u.Ready), s.now
 		for _, id := range s.running(s.service(u.Service)) {
 			s.queue.add(at, replace, id, number)
 			at += int64(every)
@@ -81,7 +82,7 @@ func (s *simulation) begin(ev *Event, number uint32) {
 	case ev.NodeLoss != nil:
 		s.loseNodes(ev.NodeLoss)
 	case ev.Flush != nil:
-		s.flush(orDefault(ev.Flush.Nodes, len(s.nodes)))
+		s.flush(cmp.Or(ev.Flush.Nodes, len(s.nodes)))
 	case ev.Away != nil:
 		s.control.away++
 		for_ = int64(ev.Away.For)
@@ -166,7 +167,7 @@ func (s *simulation) leave(id int32, number uint32) {
 
 func (s *simulation) slow(ev *Slow, factor float64) {
 	running := s.running(s.service(ev.Service))
-	for _, id := range running[:min(orDefault(ev.Endpoints, 1), len(running))] {
+	for _, id := range running[:min(cmp.Or(ev.Endpoints, 1), len(running))] {
 		s.servers[id].factor = factor
 		s.note(Step{Kind: Slowed, Endpoint: int(id), Factor: factor})
 	}
@@ -174,7 +175,7 @@ func (s *simulation) slow(ev *Slow, factor float64) {
 
 // last are the last nodes.
 func (s *simulation) last(n int) []node {
-	return s.nodes[len(s.nodes)-min(orDefault(n, 1), len(s.nodes)):]
+	return s.nodes[len(s.nodes)-min(cmp.Or(n, 1), len(s.nodes)):]
 }
 
 func (s *simulation) antagonist(ev *Antagonist, factor float64) {
@@ -196,7 +197,7 @@ func (s *simulation) loseNodes(ev *NodeLoss) {
 		}
 	}
 	s.note(Step{Kind: NodesLost, Node: len(s.nodes) - len(nodes)})
-	s.queue.add(s.now+int64(orDefault(ev.Noticed, defaultNoticed)), noticed, int32(len(s.nodes)-len(nodes)), 0)
+	s.queue.add(s.now+int64(cmp.Or(ev.Noticed, defaultNoticed)), noticed, int32(len(s.nodes)-len(nodes)), 0)
 }
 
 // evict removes the endpoints of lost nodes, from a number on, from their services.

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -41,7 +42,7 @@ func (s *simulation) build(algorithm string) error {
 	canonical := make(map[string]string)
 	for i := range s.c.Cluster.Services {
 		service := &s.c.Cluster.Services[i]
-		name := orDefault(service.Algorithm, algorithm)
+		name := cmp.Or(service.Algorithm, algorithm)
 		if _, ok := canonical[name]; !ok {
 			balance, err := s.o.Algorithms.Canonical(name)
 			if err != nil {

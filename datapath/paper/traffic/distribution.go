@@ -111,13 +111,19 @@ type zipf struct {
 	other []int32
 }
 
-func newZipf(n int, exponent float64) zipf {
-	z := zipf{make([]float64, n), make([]int32, n)}
-	total := 0.0
-	for i := range z.keep {
-		z.keep[i] = exact.Exp(-exponent * exactlog.Log(float64(i+1)))
-		total += z.keep[i]
+// popularities are those of n services, see [Workload.Zipf], and their sum.
+func popularities(n int, exponent float64) (all []float64, sum float64) {
+	all = make([]float64, n)
+	for i := range all {
+		all[i] = exact.Exp(-exponent * exactlog.Log(float64(i+1)))
+		sum += all[i]
 	}
+	return all, sum
+}
+
+func newZipf(n int, exponent float64) zipf {
+	all, total := popularities(n, exponent)
+	z := zipf{all, make([]int32, n)}
 	var small, large []int32
 	for i := range z.keep {
 		z.keep[i] *= float64(n) / total

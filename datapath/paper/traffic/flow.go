@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"iter"
 	"math/rand/v2"
 	"time"
@@ -48,7 +49,7 @@ func newSource(c *Config, seed uint64) *source {
 	perNode := c.PerNode()
 	return &source{
 		workload: w, arrivals: newArrivals(c, stream(seed, "arrivals", 0)),
-		ports: make([]uint16, perNode*len(c.Cluster.Nodes)), perNode: perNode, portsOf: orDefault(w.Clients.Ports, portRange),
+		ports: make([]uint16, perNode*len(c.Cluster.Nodes)), perNode: perNode, portsOf: cmp.Or(w.Clients.Ports, portRange),
 		clients: stream(seed, "clients", 0), services: stream(seed, "services", 0), work: stream(seed, "work", 0), idle: stream(seed, "idle", 0),
 		requests:   stream(seed, "requests", 0),
 		popularity: newZipf(len(c.Cluster.Services), w.Zipf),

@@ -8,6 +8,7 @@
 package traffic
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -111,7 +112,7 @@ type Clients struct {
 }
 
 // PerNode is the number of clients on each node.
-func (c *Config) PerNode() int { return orDefault(c.Workload.Clients.PerNode, defaultClients) }
+func (c *Config) PerNode() int { return cmp.Or(c.Workload.Clients.PerNode, defaultClients) }
 
 const (
 	firstPort, portRange = 32768, 28232

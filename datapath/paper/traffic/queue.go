@@ -77,16 +77,9 @@ func (q *queue) next() int64 {
 }
 
 func (q *queue) add(at int64, k kind, id int32, tag uint32) {
-	e := timed{at: at, id: id, tag: tag, kind: k}
-	if n := len(q.free); n > 0 {
-		i := q.free[n-1]
-		q.free = q.free[:n-1]
-		q.events[i] = e
-		q.push(i)
-		return
-	}
-	q.events = append(q.events, e)
-	q.push(int32(len(q.events) - 1))
+	i := recordOf(&q.events, &q.free)
+	q.events[i] = timed{at: at, id: id, tag: tag, kind: k}
+	q.push(i)
 }
 
 // push puts an event into its slot.

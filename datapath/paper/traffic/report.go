@@ -108,12 +108,7 @@ func (i informer) Probe(endpoint int, of *balance.Endpoint, to algorithms.Prober
 		return
 	}
 	s.message()
-	id := int32(len(r.asked))
-	if n := len(r.unused); n > 0 {
-		id, r.unused = r.unused[n-1], r.unused[:n-1]
-	} else {
-		r.asked = append(r.asked, asked{})
-	}
+	id := recordOf(&r.asked, &r.unused)
 	r.asked[id] = asked{to: to, endpoint: of, server: int32(endpoint)}
 	if e := s.counts(int32(endpoint)); e.newest == nil {
 		e.newest = make([]response, 0, responses)

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -158,7 +159,7 @@ const savedAttempts = 10
 
 func newSessions(c *Config, of *RequestResult) *sessions {
 	q := c.Workload.Requests
-	k := &sessions{Requests: q, result: of, attempts: orDefault(q.Attempts, 1), share: int64(math.Round(q.Budget * millionths)), pcg: rand.NewPCG(0, 0)}
+	k := &sessions{Requests: q, result: of, attempts: cmp.Or(q.Attempts, 1), share: int64(math.Round(q.Budget * millionths)), pcg: rand.NewPCG(0, 0)}
 	k.rand = rand.New(k.pcg)
 	if q.Budget > 0 {
 		k.savings = make([]int64, c.PerNode()*len(c.Cluster.Nodes))
@@ -203,12 +204,7 @@ func (s *simulation) within(d time.Duration) int64 {
 // meet begins the requests of an arrival.
 func (s *simulation) meet(f *Flow) {
 	k := s.sessions
-	id := int32(len(k.all))
-	if n := len(k.unused); n > 0 {
-		id, k.unused = k.unused[n-1], k.unused[:n-1]
-	} else {
-		k.all = append(k.all, session{})
-	}
+	id := recordOf(&k.all, &k.unused)
 	q := &k.all[id]
 	*q = session{
 		work: int64(f.Work), idle: int64(f.Idle), seed: f.Seed, client: int32(f.Client), service: int32(f.Service), left: int32(f.Requests), use: q.use,
@@ -256,7 +252,7 @@ func (s *simulation) attempt(id int32) {
 		if w := s.c.Workload.Work.draw(r); q.sent > 0 && !k.SameWork {
 			work = w
 		}
-		port = firstPort + uint16(r.IntN(orDefault(s.c.Workload.Clients.Ports, portRange)))
+		port = firstPort + uint16(r.IntN(cmp.Or(s.c.Workload.Clients.Ports, portRange)))
 	}
 	q.sent++
 	if q.kept = -1; !kept {

@@ -78,10 +78,7 @@ func (s *simulation) tryAgain(id int32) {
 		d = s.elsewhere(n, s.failed[id][:c.retries], d)
 	}
 	if d.Verdict != decision.DNAT {
-		if c.counted {
-			s.result.Refused++
-			s.window.Refused++
-		}
+		s.countRefused(c.counted)
 		s.discard(id)
 		return
 	}

@@ -99,16 +99,22 @@ func (s *simulation) remove(l *list, id int32) {
 
 // newConnection returns the number of a connection's record.
 func (s *simulation) newConnection() int32 {
-	if n := len(s.unused); n > 0 {
-		id := s.unused[n-1]
-		s.unused = s.unused[:n-1]
-		return id
-	}
-	s.connections = append(s.connections, connection{})
-	if s.secondChance {
+	id := recordOf(&s.connections, &s.unused)
+	if s.secondChance && int(id) == len(s.failed) {
 		s.failed = append(s.failed, [maxRetries]int32{})
 	}
-	return int32(len(s.connections) - 1)
+	return id
+}
+
+// recordOf returns the number of a record that is not in use, of all.
+func recordOf[T any](all *[]T, unused *[]int32) int32 {
+	if n := len(*unused); n > 0 {
+		id := (*unused)[n-1]
+		*unused = (*unused)[:n-1]
+		return id
+	}
+	*all = append(*all, *new(T))
+	return int32(len(*all) - 1)
 }
 
 // release ends the use of a record.
@@ -143,10 +149,7 @@ func (s *simulation) offer(id int32) {
 			s.await(id)
 			return
 		}
-		if c.counted {
-			s.result.Refused++
-			s.window.Refused++
-		}
+		s.countRefused(c.counted)
 		s.discard(id)
 	default:
 		s.enter(id, e)

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -102,7 +103,7 @@ func newSimulation(c *Config, seed uint64, o Options) *simulation {
 	}
 	s := &simulation{
 		c: c, o: o, seed: seed, byKernel: c.Workload.Accept == ByKernel, measured: 16, first: decision.Packet{Protocol: decision.TCP},
-		giveUp: int64(orDefault(c.Workload.GiveUp, DefaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
+		giveUp: int64(cmp.Or(c.Workload.GiveUp, DefaultGiveUp)), timeWait: int64(cmp.Or(c.Workload.TimeWait, defaultTimeWait)),
 		delay: stream(seed, "delay", 0), probes: make(map[int32]*probe),
 	}
 	if c.Workload.Requests != nil {
@@ -120,17 +121,10 @@ func (s *simulation) schedule() {
 	s.nextWindow = int64(s.c.WindowLength())
 }
 
-func orDefault[T comparable](v, byDefault T) T {
-	if v == *new(T) {
-		return byDefault
-	}
-	return v
-}
-
 // WindowLength is the time between rows of the time series.
 func (c *Config) WindowLength() time.Duration {
 	const rows = 60
-	return max(orDefault(c.Window, c.Duration/rows), 1)
+	return max(cmp.Or(c.Window, c.Duration/rows), 1)
 }
 
 // run is the loop: the next arrival, event, end of a window or end of an entry, whichever comes first.
@@ -259,10 +253,7 @@ func (s *simulation) connect(n *node, f *Flow, counted bool) int32 {
 	}
 	server, tracked, hasTracker := s.open(n, client, f.Port, int32(f.Service))
 	if server < 0 {
-		if counted {
-			s.result.Refused++
-			s.window.Refused++
-		}
+		s.countRefused(counted)
 		return -1
 	}
 	id := s.newConnection()
@@ -277,6 +268,13 @@ func (s *simulation) connect(n *node, f *Flow, counted bool) int32 {
 	}
 	e.recent++
 	return id
+}
+
+func (s *simulation) countRefused(counted bool) {
+	if counted {
+		s.result.Refused++
+		s.window.Refused++
+	}
 }
 
 // observe passes an event of a connection on to the algorithm, if it may read what comes of it.

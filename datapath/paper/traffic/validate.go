@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -87,7 +88,7 @@ func (k *checker) workload() {
 	w := &k.c.Workload
 	k.arrivals(&w.Arrivals, "workload.arrivals")
 	k.number(w.Zipf, 0, 10, "workload.zipf")
-	clients := orDefault(w.Clients.PerNode, defaultClients)
+	clients := cmp.Or(w.Clients.PerNode, defaultClients)
 	k.want(clients > 0 && clients*max(len(k.c.Cluster.Nodes), 1) < maxClients-64, "workload.clients.perNode", "want 1 client or more on each node, and less than %d in all", maxClients-64)
 	k.number(float64(w.Clients.Ports), 0, portRange, "workload.clients.ports")
 	k.distribution(&w.Work, "workload.work")
