@@ -166,7 +166,7 @@ func alternatives(multi string) (string, error) {
 	}
 	dir := filepath.Join("/run", multi)
 	err = os.MkdirAll(dir, 0o755)
-	for _, name := range strings.Fields("iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore") {
+	for name := range strings.FieldsSeq("iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore") {
 		err = errors.Join(err, os.Symlink(path, filepath.Join(dir, name)))
 	}
 	return dir, err

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -17,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
 )
 
@@ -84,19 +81,14 @@ func (v *visit) startAgain(ctx context.Context, options ...string) error {
 }
 
 // noteCopied reports how many packets the kernel's copy has decided.
-func (v *visit) noteCopied() error {
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return v.node.Dial(ctx, "tcp", netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:10249"))
-	}}}
-	defer client.CloseIdleConnections()
-	response, err := client.Get("http://127.0.0.1:10249/metrics")
+func (v *visit) noteCopied(ctx context.Context) error {
+	page, err := process.Get(ctx, v.node, metricsAddress, "/metrics")
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if n, ok := strings.CutPrefix(lines.Text(), "nfqproxy_kernel_copy_packets_total "); ok {
-			v.note("the kernel's copy has decided %s packets", n)
+	for line := range strings.Lines(string(page)) {
+		if n, ok := strings.CutPrefix(line, "nfqproxy_kernel_copy_packets_total "); ok {
+			v.note("the kernel's copy has decided %s packets", strings.TrimSpace(n))
 			return nil
 		}
 	}
@@ -120,9 +112,11 @@ func (v *visit) setControl(up bool) error {
 // nodePort is that of the first service.
 const nodePort = 30080
 
+// eventTargets are what the load connects to.
+var eventTargets = []string{"ClusterIP", "node port", "no service", "UDP"}
+
 // followEvents measures all events.
 func (v *visit) followEvents(ctx context.Context) error {
-	columns := []string{"ClusterIP", "node port", "no service", "UDP"}
 	for _, e := range events {
 		if e.nfqproxy && !v.contestant.nfqproxy || !strings.Contains(e.name, v.loads) {
 			continue
@@ -157,21 +151,15 @@ func (v *visit) followEvents(ctx context.Context) error {
 		if err := side.Await(wordEnded); err != nil {
 			return err
 		}
-		line, err := side.Line()
 		var counts []traffic.SteadyCount
-		if err == nil {
-			err = json.Unmarshal([]byte(line), &counts)
-		}
-		if err := errors.Join(err, side.Stop()); err != nil {
+		if err := errors.Join(side.Result(&counts), side.Stop()); err != nil {
 			return err
 		}
 		for i, c := range counts {
-			v.record(e.name, columns[i]+" made", "", float64(c.Made))
-			v.record(e.name, columns[i]+" failed", "", float64(c.Failed))
-			v.record(e.name, columns[i]+" delayed", "", float64(c.Delayed))
+			v.recordCount(e.name, eventTargets[i]+" ", c)
 		}
 		if e.options != nil {
-			if err := v.noteCopied(); err != nil {
+			if err := v.noteCopied(ctx); err != nil {
 				return err
 			}
 			if err := v.startAgain(ctx); err != nil {
@@ -185,6 +173,13 @@ func (v *visit) followEvents(ctx context.Context) error {
 	return nil
 }
 
+// recordCount keeps what became of connections under a steady load. before begins the quantities.
+func (v *visit) recordCount(measure, before string, c traffic.SteadyCount) {
+	v.record(measure, before+"made", "", float64(c.Made))
+	v.record(measure, before+"failed", "", float64(c.Failed))
+	v.record(measure, before+"delayed", "", float64(c.Delayed))
+}
+
 // reportEvents is the table of events.
 func (s *samples) reportEvents(services int, contestants []contestant) string {
 	var b strings.Builder
@@ -194,7 +189,7 @@ func (s *samples) reportEvents(services int, contestants []contestant) string {
 	for _, e := range events {
 		for _, c := range contestants {
 			cells := ""
-			for _, column := range []string{"ClusterIP", "node port", "no service", "UDP"} {
+			for _, column := range eventTargets {
 				made := s.figure(services, c.name, e.name, column+" made")
 				if made.n == 0 {
 					break

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"slices"
@@ -72,13 +73,11 @@ func parsePlan(args []string) (*plan, error) {
 		p.only = quickContestants
 	}
 	p.sizes = d.sizes
-	setDefault(&p.rounds, d.rounds)
-	setDefault(&p.time, d.time)
-	setDefault(&p.stream, d.stream)
-	setDefault(&p.changes, d.changes)
+	p.rounds, p.changes = cmp.Or(p.rounds, d.rounds), cmp.Or(p.changes, d.changes)
+	p.time, p.stream = cmp.Or(p.time, d.time), cmp.Or(p.stream, d.stream)
 	if *sizes != "" {
 		p.sizes = nil
-		for _, s := range strings.Split(*sizes, ",") {
+		for s := range strings.SplitSeq(*sizes, ",") {
 			n, err := strconv.Atoi(s)
 			if err != nil || n < 1 || n > maxServices || len(p.sizes) > 0 && n <= p.sizes[len(p.sizes)-1] {
 				return nil, fmt.Errorf("-services %s: want ascending numbers from 1 to %d", *sizes, maxServices)
@@ -103,13 +102,6 @@ func parsePlan(args []string) (*plan, error) {
 		return nil, fmt.Errorf("-rounds, -time, -stream, -changes: want more than 0")
 	}
 	return p, nil
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // workload is a load of short connections.

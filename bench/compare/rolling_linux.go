@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -140,17 +139,11 @@ func (v *visit) roll(ctx context.Context) (err error) {
 	if err := v.findChanges(ctx, found); err != nil {
 		return err
 	}
-	line, err := side.Line()
-	if err != nil {
-		return err
-	}
 	var counts []traffic.SteadyCount
-	if err := json.Unmarshal([]byte(line), &counts); err != nil {
+	if err := side.Result(&counts); err != nil {
 		return err
 	}
-	v.record(rolling, "made", "", float64(counts[0].Made))
-	v.record(rolling, "failed", "", float64(counts[0].Failed))
-	v.record(rolling, "delayed", "", float64(counts[0].Delayed))
+	v.recordCount(rolling, "", counts[0])
 	for c, at := range changed {
 		if c.what == observe.EndpointRemoved { // it had no new flows before, either
 			continue

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/bench/machine"
 	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
 )
@@ -332,11 +332,25 @@ func (v *visit) run(s sideSpec, result any) (used usage, err error) {
 	if err != nil {
 		return used, err
 	}
-	line, err := p.Line()
-	if err != nil {
-		return used, err
+	return after.since(before), p.Result(result)
+}
+
+// usage is CPU time up to now.
+type usage struct {
+	process time.Duration // of a process, user and system, all threads
+	machine time.Duration // of all CPUs, whatever it was for
+}
+
+func (u usage) since(before usage) usage {
+	return usage{u.process - before.process, u.machine - before.machine}
+}
+
+// usageOf reads the clocks. pid 0: no process.
+func usageOf(pid int) (u usage, err error) {
+	if u.machine, err = machine.Time(); err == nil && pid != 0 {
+		u.process, err = machine.ProcessTime(pid)
 	}
-	return after.since(before), json.Unmarshal([]byte(line), result)
+	return u, err
 }
 
 // streamSpec is one established connection.

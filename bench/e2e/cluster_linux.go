@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -297,9 +298,7 @@ func (s *settings) apply(ctx context.Context, name string, more map[string]any) 
 		"PodCIDRs":       s.podCIDRs(),
 		"APIServer":      s.APIServer,
 	}
-	for k, v := range more {
-		values[k] = v
-	}
+	maps.Copy(values, more)
 	t, err := template.New(name).Option("missingkey=error").ParseFS(manifests, "manifests/"+name)
 	if err != nil {
 		return err

@@ -59,11 +59,7 @@ func (s *settings) writeImages() error {
 	if err != nil {
 		return err
 	}
-	if err := image.Write(file, images...); err != nil {
-		_ = file.Close()
-		return err
-	}
-	return file.Close()
+	return errors.Join(image.Write(file, images...), file.Close())
 }
 
 // makeImages makes all images but nfqproxy's.

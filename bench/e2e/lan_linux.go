@@ -66,12 +66,7 @@ func (f family) podCIDR(i int) netip.Prefix {
 	return netip.PrefixFrom(a, f.podBits)
 }
 
-func (f family) everywhere() netip.Prefix {
-	if f.control.Addr().Is4() {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
+func (f family) everywhere() netip.Prefix { return netip.PrefixFrom(f.control.Addr(), 0).Masked() }
 
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -90,17 +89,16 @@ func (c *checker) observedFlows(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(out) {
-		var r flow.Record
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			return fmt.Errorf("flows: %w: %s", err, line)
-		}
+	if err := eachRecord(out, func(r *flow.Record) error {
 		endpoint, _ := netip.ParseAddrPort(r.Endpoint)
 		server := servers[endpoint.Addr().String()]
 		if r.Pod == "" || r.Pod != server || r.Proxy != "kube-proxy ("+proxies[c.Proxy].mode+")" || r.Reason != "service-proxy" {
-			return fmt.Errorf("the record of a flow to %q is wrong: %s", server, line)
+			return fmt.Errorf("the record of a flow to %q is wrong", server)
 		}
 		delete(missing, r.Node+" to "+strings.TrimPrefix(r.Pod, loadNamespace+"/"))
+		return nil
+	}); err != nil {
+		return err
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("no flows of %v", missing)
@@ -133,15 +131,13 @@ func (c *checker) histories(ctx context.Context) error {
 		if len(out) == 0 {
 			return fmt.Errorf("the history of pod %s has no flows to the servers: %s", p.Name, messages.String())
 		}
-		for line := range strings.Lines(string(out)) {
-			var r flow.Record
-			err := json.Unmarshal([]byte(line), &r)
-			if err == nil && r.Node != p.Spec.NodeName {
-				err = fmt.Errorf("a flow of %s", r.Node)
+		if err := eachRecord(string(out), func(r *flow.Record) error {
+			if r.Node != p.Spec.NodeName {
+				return fmt.Errorf("a flow of %s", r.Node)
 			}
-			if err != nil {
-				return fmt.Errorf("the history of pod %s on %s: %w: %s", p.Name, p.Spec.NodeName, err, line)
-			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("the history of pod %s on %s: %w", p.Name, p.Spec.NodeName, err)
 		}
 	}
 	return nil

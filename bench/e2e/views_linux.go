@@ -42,12 +42,8 @@ func (c *checker) viewFlows(ctx context.Context) error {
 		return err
 	}
 	seen := make(map[string]bool)
-	for line := range strings.Lines(out) {
-		var r flow.Record
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			return fmt.Errorf("flows: %w: %s", err, line)
-		}
-		seen[r.Node] = true
+	if err := eachRecord(out, func(r *flow.Record) error { seen[r.Node] = true; return nil }); err != nil {
+		return err
 	}
 	for i := range c.Nodes {
 		if !seen[nodeName(i+1)] {
@@ -59,6 +55,21 @@ func (c *checker) viewFlows(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("flows: none from %s to %s: %s", name, nodeName(2), rows))
 	}
 	return errors.Join(err, listErr)
+}
+
+// eachRecord passes on the records that "flows --output jsonl" printed. An error has the line.
+func eachRecord(printed string, each func(*flow.Record) error) error {
+	for line := range strings.Lines(printed) {
+		var r flow.Record
+		err := json.Unmarshal([]byte(line), &r)
+		if err == nil {
+			err = each(&r)
+		}
+		if err != nil {
+			return fmt.Errorf("flows: %w: %s", err, line)
+		}
+	}
+	return nil
 }
 
 // viewWhy wants the connections of a client to be all right.

@@ -4,9 +4,14 @@ package process
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -79,7 +84,16 @@ func (p *Process) Line() (string, error) {
 	if p.out.Scan() {
 		return p.out.Text(), nil
 	}
-	return "", fmt.Errorf("%s ended: %w: %s", p.cmd.Path, errors.Join(p.out.Err(), p.wait()), p.stderr)
+	return "", fmt.Errorf("%s ended: %w: %s", p.cmd.Path, errors.Join(p.out.Err(), p.Wait()), p.stderr)
+}
+
+// Result reads the next line of output: a result in JSON.
+func (p *Process) Result(into any) error {
+	line, err := p.Line()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(line), into)
 }
 
 // Await reads up to a line.
@@ -100,13 +114,11 @@ func (p *Process) Drain() {
 	}()
 }
 
-func (p *Process) wait() error {
+// Wait waits until the process has ended by itself. The error is that of its end.
+func (p *Process) Wait() error {
 	p.waited.Do(func() { p.waitErr = p.cmd.Wait() })
 	return p.waitErr
 }
-
-// Wait waits until the process has ended by itself. The error is that of its end.
-func (p *Process) Wait() error { return p.wait() }
 
 // Stop kills the process. Its kernel state disappears with its namespace.
 func (p *Process) Stop() error {
@@ -116,7 +128,7 @@ func (p *Process) Stop() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	_ = p.wait()
+	_ = p.Wait()
 	return nil
 }
 
@@ -125,7 +137,7 @@ func (p *Process) End() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	return p.wait()
+	return p.Wait()
 }
 
 // tail keeps the last that was written to it.
@@ -150,4 +162,26 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(string(bytes.ToValidUTF8(t.text, nil)))
+}
+
+// Get requests a page of a server in a namespace. The path begins with a slash; any status but 200
+// is an error.
+func Get(ctx context.Context, in *netns.Namespace, server netip.AddrPort, path string) ([]byte, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return in.Dial(ctx, network, netip.AddrPort{}, server)
+	}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+server.String()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", request.URL, response.Status)
+	}
+	return page, err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -136,10 +137,8 @@ func (p *probe) awaitReplacement(ctx context.Context, service int) (replacement,
 		return replacement{}, record{}, o.err
 	}
 	obeys := func(r record) bool { return o.has(r.Endpoint) }
-	for _, r := range seen {
-		if obeys(r) {
-			return o.replacement, r, nil
-		}
+	if i := slices.IndexFunc(seen, obeys); i >= 0 {
+		return o.replacement, seen[i], nil
 	}
 	first, err := p.await(ctx, to, knocked, obeys)
 	return o.replacement, first, err

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -54,9 +55,8 @@ func (t Targets) At(i uint32) netip.AddrPort {
 // Advance gives the IPv4 address n further on.
 func Advance(a netip.Addr, n uint32) netip.Addr {
 	b := a.As4()
-	v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-	v += n
-	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
+	return netip.AddrFrom4(b)
 }
 
 // Result is the result of a load.

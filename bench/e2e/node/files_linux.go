@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -118,11 +117,7 @@ type object = map[string]any
 func (c *Config) network() (string, error) {
 	var routes, ranges []any
 	for _, cidr := range c.PodCIDRs {
-		everywhere := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-		if cidr.Addr().Is4() {
-			everywhere = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		}
-		routes = append(routes, object{"dst": everywhere})
+		routes = append(routes, object{"dst": netip.PrefixFrom(cidr.Addr(), 0).Masked()})
 		ranges = append(ranges, []any{object{"subnet": cidr}})
 	}
 	text, err := json.Marshal(object{
@@ -172,11 +167,11 @@ func (c *Config) kubeletFlags() []string {
 	for _, a := range c.Addresses {
 		addresses = append(addresses, a.String())
 	}
-	return slices.Concat([]string{
+	return []string{
 		"--config=" + kubeletConfig,
 		"--kubeconfig=" + kubeconfig,
 		"--hostname-override=" + c.Name,
 		"--node-ip=" + strings.Join(addresses, ","),
 		"--v=2",
-	})
+	}
 }

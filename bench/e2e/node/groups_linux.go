@@ -168,14 +168,9 @@ func removeTree(root string) error {
 	}
 	for _, dir := range slices.Backward(dirs) {
 		// Not os.Remove: it would report that of unlink(2).
-		err = errors.Join(err, unixError("rmdir", dir, unix.Rmdir(dir)))
+		if rmdirErr := unix.Rmdir(dir); rmdirErr != nil {
+			err = errors.Join(err, &fs.PathError{Op: "rmdir", Path: dir, Err: rmdirErr})
+		}
 	}
 	return err
-}
-
-func unixError(op, path string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fs.PathError{Op: op, Path: path, Err: err}
 }

@@ -206,3 +206,99 @@ func Merge(runs ...Run) (all Run) {
 	all.List.sort()
 	return all
 }
+
+// Subjects are the groups of tests about what a service proxy does, and about what does not work
+// without one. They are the beginnings of names.
+var Subjects = []string{
+	"Services",
+	"Service endpoints latency",
+	"Service CIDRs",
+	"Networking Granular Checks",
+	"Networking should check kube-proxy urls",
+	"LoadBalancers",
+	"Conntrack",
+	"Connectivity Pod Lifecycle",
+	"KubeProxy",
+	"Traffic Distribution",
+	"Topology Hints",
+	"HostPort",
+	"NoSNAT",
+	"Proxy version",
+	"EndpointSlice",
+	"Endpoints",
+	"API Server",
+	"[Feature:IPv6DualStack]",
+	"DNS should provide DNS for services",
+}
+
+// Group is the special interest group whose tests are run.
+const Group = "[sig-network] "
+
+// Subject is the longest subject with which the name of a test begins; empty if there is none.
+func Subject(test string) (subject string) {
+	name, ok := strings.CutPrefix(test, Group)
+	if !ok {
+		return ""
+	}
+	for _, s := range Subjects {
+		if strings.HasPrefix(name, s) && len(s) > len(subject) {
+			subject = s
+		}
+	}
+	return subject
+}
+
+// of are the results about a subject.
+func (l List) of(subject string) List {
+	return slices.DeleteFunc(slices.Clone(l), func(r Result) bool { return Subject(r.Name) != subject })
+}
+
+// conformance are the results of Kubernetes' conformance tests.
+func (l List) conformance() List {
+	return slices.DeleteFunc(slices.Clone(l), func(r Result) bool { return !strings.Contains(r.Name, "[Conformance]") })
+}
+
+// Difference is a test whose state differs between a control and another run.
+type Difference struct {
+	Name           string
+	Control, Other State // empty: the test was not run
+	Reason         string
+}
+
+// Compare returns the tests that passed with the control and not with the other (lost), and those that
+// passed with the other only (gained), by name.
+func Compare(control, other List) (lost, gained []Difference) {
+	index := func(l List) map[string]Result {
+		m := make(map[string]Result)
+		for _, r := range l {
+			m[r.Name] = r
+		}
+		return m
+	}
+	a, b := index(control), index(other)
+	for _, r := range control {
+		if o := b[r.Name]; r.State == Passed && o.State != Passed {
+			lost = append(lost, Difference{r.Name, r.State, o.State, o.Reason})
+		}
+	}
+	for _, r := range other {
+		if c := a[r.Name]; r.State == Passed && c.State != Passed {
+			gained = append(gained, Difference{r.Name, c.State, r.State, c.Reason})
+		}
+	}
+	order := func(x, y Difference) int { return cmp.Compare(x.Name, y.Name) }
+	slices.SortFunc(lost, order)
+	slices.SortFunc(gained, order)
+	return lost, gained
+}
+
+// Outcome describes a state of the difference: with the reason of a skip.
+func (d Difference) Outcome(s State) string {
+	switch {
+	case s == "":
+		return "not run"
+	case s == Skipped && d.Reason != "":
+		return string(s) + ": " + d.Reason
+	}
+	return string(s)
+}
