@@ -75,15 +75,18 @@ func lossEffect(l *survey.Loss) effect {
 	case l.Rule == nil && l.Chain != "" && ofNFTables(l):
 		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to accept: in nftables, rules of other tables cannot", l.Chain)
 	case l.Rule == nil && l.Chain != "":
-		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to ACCEPT; kube-proxy accepts only packets with its mark", l.Chain)
+		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to ACCEPT", l.Chain)
+		if l.Table == "filter" {
+			e.do += "; kube-proxy accepts only packets with its mark"
+		}
 	}
 	switch l.Effect {
 	case survey.DropsReplies:
 		e.does, e.may = e.does+" the replies of", e.may+" the replies of"
 	case survey.KeepsReplies:
 		e = effect{
-			NotTranslated, "keeps connection tracking from translating back the replies of", "may keep connection tracking from translating back the replies of",
-			"exclude pods and services from the rule: clients get the replies from the endpoint's address instead of the service's, and ignore them",
+			NotTranslated, "keeps connection tracking from recognizing the replies of", "may keep connection tracking from recognizing the replies of",
+			"exclude pods and services from the rule: clients get the replies from the endpoint's address instead of the service's, and ignore them; invalid replies are dropped",
 		}
 	case survey.Queues:
 		e = effect{

@@ -225,9 +225,10 @@ func (v *walker) reply(c *connection, way *netfilter.Way) (lost end, is bool) {
 	return b, lostB
 }
 
-// replyEnd is the end of a reply, if a rule drops it, or keeps connection tracking from translating it back.
+// replyEnd is the end of a reply, if a rule drops it, or keeps connection tracking from recognizing it: then it is not translated
+// back, or kube-proxy drops it as invalid.
 func (s *surveyor) replyEnd(c *connection, way, w *netfilter.Way) (e end, is bool) {
-	if w.Tracking != netfilter.TrackingEstablished && s.ipvs == nil && way.Packet.Destination != c.to {
+	if w.Tracking != netfilter.TrackingEstablished && s.ipvs == nil && (way.Packet.Destination != c.to || w.By != nil && s.wrote(w.By)) {
 		if r := untracker(w.Path, way.Path); r != nil {
 			return end{outcome: replyKept, rule: r, table: s.tableOf(r), doubts: w.Doubts}, true
 		}

@@ -23,7 +23,7 @@ const (
 	unknown                      // the rules do not show it
 	lost                         // a rule or policy drops or rejects it
 	replyLost                    // the same with the reply
-	replyKept                    // the reply is not translated back
+	replyKept                    // connection tracking does not recognize the reply
 	untranslated                 // it keeps its destination
 	diverted                     // another rule translates the destination
 	unmasqueraded                // it keeps its source: the endpoint replies past this node

@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -26,7 +27,7 @@ type Effect uint8
 const (
 	Drops         Effect = iota // a rule or a policy drops or rejects their first packets
 	DropsReplies                // or the replies
-	KeepsReplies                // a rule keeps connection tracking from translating the replies back
+	KeepsReplies                // a rule keeps connection tracking from recognizing the replies
 	Queues                      // a rule has them wait for a program at a netfilter queue, and without it drops them
 	Untranslated                // they keep their destination
 	Diverted                    // another rule translates their destination
@@ -77,7 +78,7 @@ type Example struct {
 	To       netip.AddrPort
 	Endpoint netip.AddrPort // zero: it does not come so far
 	From     Kind
-	// Route is the one that leads to To, as --route of trace takes it, if only that shows that it leads on; else empty.
+	// Route is the one that leads to To, or back to the source, as --route of trace takes it, if trace needs it; else empty.
 	Route string
 }
 
@@ -108,7 +109,9 @@ func (s *surveyor) recordLoss(e *end) {
 			Example: Example{Protocol: c.protocol.String(), To: c.to, Endpoint: e.endpoint, From: c.from.Kind, In: c.from.Device},
 		}
 		if a := c.packet().Source.Addr(); !a.IsUnspecified() {
-			l.Example.Source = a.String()
+			if l.Example.Source = a.String(); e.condition == EndpointHere {
+				l.Example.Route = fmt.Sprintf("%s=%s", netip.PrefixFrom(a, a.BitLen()), c.from.Device)
+			}
 		}
 		if certainty != Certain {
 			l.Doubts = e.doubts

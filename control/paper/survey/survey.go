@@ -115,6 +115,9 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 	if err := s.followScenarios(failed); err != nil {
 		return nil, err
 	}
+	if err := s.followOtherNodes(failed); err != nil {
+		return nil, err
+	}
 	s.followTunnels()
 	s.strays()
 	if forwarded != nil { // no connection to a service

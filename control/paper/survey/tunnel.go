@@ -69,6 +69,20 @@ func (s *surveyor) tunnels() (list []*Tunnel) {
 	return list
 }
 
+// namedTunnels are the devices of tunnels that rules name.
+func (s *surveyor) namedTunnels() (names []string) {
+	for _, d := range s.dumps {
+		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
+			for _, m := range r.Matches {
+				if in, ok := m.(iptables.InInterface); ok && tunnelOf(in.Interface.Name) != nil && !slices.Contains(names, in.Interface.Name) {
+					names = append(names, in.Interface.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
 func (s *surveyor) isIPv6() bool { return s.family() == decision.IPv6 }
 
 // followTunnels follows the outer packets of other nodes to this one. A rule that drops them cuts its pods off from those of

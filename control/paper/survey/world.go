@@ -30,6 +30,7 @@ type Condition string
 // The conditions; empty: none.
 const (
 	EndpointElsewhere  Condition = "where the endpoint is on another node"
+	EndpointHere       Condition = "where the endpoint is on this node"
 	NoTunnel           Condition = "where packets to other nodes are routed without a tunnel"
 	AddressOfThisHost  Condition = "where the address that the rule names is this host's"
 	BehindBridge       Condition = "where the pods of this node are behind a bridge"
