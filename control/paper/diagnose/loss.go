@@ -14,8 +14,11 @@ import (
 // there are several. flags are those of [survey.Known.TraceFlags].
 func lossFinding(l *survey.Loss, several bool, flags string) Finding {
 	effect := lossEffect(l)
-	if l.Tunnel != nil {
+	switch {
+	case l.Tunnel != nil:
 		return tunnelFinding(l, several)
+	case l.Effect == survey.DropsNeighbours:
+		return neighbourFinding(l, several)
 	}
 	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do}
 	if len(l.Kinds) == 1 && l.Kinds[0] == survey.NamedPod && l.Certainty == survey.Certain {
@@ -121,6 +124,23 @@ func lossEffect(l *survey.Loss) effect {
 		}
 	}
 	return e
+}
+
+// neighbourFinding is the finding about packets of neighbour discovery that are dropped.
+func neighbourFinding(l *survey.Loss, several bool) Finding {
+	does, whose := "drops", []string{}
+	if l.Rejected {
+		does = "rejects"
+	}
+	for i, k := range l.Kinds {
+		of := map[survey.Kind]string{survey.Pod: "the node's pods", survey.Node: "other nodes and routers"}[k]
+		whose = append(whose, of+" ("+l.Devices[i]+")")
+	}
+	return Finding{
+		Code: HostRuleDrops,
+		Text: fmt.Sprintf("%s %s neighbor discovery from %s: IPv6 needs it in place of ARP, and connections fail once the link-layer addresses have expired", reasonText(l, several), does, joined(whose)),
+		Do:   "accept ICMPv6, at least its types 133 to 136, before it: connection tracking ignores them, and they are never ESTABLISHED",
+	}
 }
 
 // tunnelFinding is the finding about a tunnel whose packets are dropped.
