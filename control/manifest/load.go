@@ -216,6 +216,11 @@ func (l *loader) result() (*Objects, error) {
 		return nil, err
 	}
 	l.objects.Warnings = append(l.objects.Warnings, l.warnings()...)
+	for _, s := range l.objects.Skipped {
+		if l.Context && (strings.HasSuffix(s.Kind, "NetworkPolicy") || s.Kind == "AuthorizationPolicy") {
+			l.objects.Notes = append(l.objects.Notes, fmt.Sprintf("objects of kind %s (%s) are not read: they may forbid connections, too", s.Kind, s.APIVersion))
+		}
+	}
 	l.objects.sort()
 	return l.objects, nil
 }

@@ -33,6 +33,10 @@ var templateKinds = map[string][]string{
 	"apps":       {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"},
 	"extensions": {"Deployment", "DaemonSet", "ReplicaSet"}, // until Kubernetes 1.15
 	"batch":      {"Job", "CronJob"},
+	// Of others, with the same template.
+	"apps.openshift.io": {"DeploymentConfig"},
+	"argoproj.io":       {"Rollout"},
+	"apps.kruise.io":    {"CloneSet", "StatefulSet", "DaemonSet"},
 }
 
 // hasTemplate reports whether objects of the type have a template of Pods.
@@ -109,6 +113,10 @@ func workloadOf(m map[string]any) map[string]any {
 func (l *loader) template(at Place, t typeName, m map[string]any, duplicates []string) {
 	o, ok := add(l, at, t, workloadOf(m), duplicates, func(w *workload) { defaultPod(&w.Spec.Template.Spec) }, func(*workload, *validation) {})
 	if !ok {
+		return
+	}
+	if len(o.Spec.Template.Spec.Containers) == 0 { // a Rollout may refer to a Deployment instead
+		l.objects.skip(t)
 		return
 	}
 	made := &Template{Kind: t.kind, Namespace: o.Namespace, Name: o.Name, Pod: o.Spec.Template, Replicas: 1, EachNode: t.kind == "DaemonSet"}

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // backends finds out why a port of a Service has no endpoints, along the way on which they are made: selector,
@@ -43,7 +46,7 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 	if len(found) == 0 {
 		return false, c.noSlices(svc)
 	}
-	return sliced(svc, port, family, found)
+	return c.sliced(svc, port, family, found)
 }
 
 // noSlices is the finding of a Service with a selector and without EndpointSlices.
@@ -135,7 +138,18 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 		if cause, bad = c.withoutPods(svc); bad {
 			return cause, true
 		}
-		text, do := c.insteadOf(svc, in)
+		text, do, similar := c.insteadOf(svc, in)
+		switch kinds := c.furtherKinds(); {
+		case len(kinds) == 0 || !c.isUnsubmitted(svc):
+		case similar:
+			text += ". Objects of other kinds may create such Pods: " + nearest.Few(kinds)
+		default:
+			return Finding{
+				Code: NotShown, Object: object, Field: "spec.selector",
+				Text: fmt.Sprintf("whether %s has endpoints is not known: the files contain no Pod with the labels of its selector (%s), but objects of kinds that may create some: %s", object, labels.SelectorFromSet(svc.Spec.Selector), nearest.Few(kinds)),
+				Do:   fmt.Sprintf("check whether such Pods run: kubectl -n %s get pods -l %s", svc.Namespace, labels.SelectorFromSet(svc.Spec.Selector)),
+			}, true
+		}
 		return Finding{
 			Code: SelectorMatchesNothing, Object: object, Field: "spec.selector",
 			Text: fmt.Sprintf("the selector of %s (%s) matches no Pod%s", object, labels.SelectorFromSet(svc.Spec.Selector), text), Do: do,
@@ -286,7 +300,7 @@ func (c *Cluster) stateOf(p *corev1.Pod) string {
 }
 
 // sliced checks the EndpointSlices of a Service. ready: an endpoint of the family could get flows.
-func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found []*discoveryv1.EndpointSlice) (ready bool, cause Finding) {
+func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found []*discoveryv1.EndpointSlice) (ready bool, cause Finding) {
 	object := objectOf(svc)
 	wanted := fmt.Sprintf("%q/%s", port.Name, protocolOf(port.Protocol))
 	var families, ports, states []string
@@ -332,15 +346,29 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 			Do: "remove the label from the EndpointSlices: it is for those of headless Services",
 		}
 	case len(families) == 0 && found[0].Annotations[manifest.ReadyOnly] != "":
-		return false, Finding{
+		f := Finding{
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("%s has no endpoints that are ready; kubectl lists no others", object),
 			Do: fmt.Sprintf("check that Pods match the selector, run, are ready, and have the target port if it is a name: kubectl -n %s get pods -l %s", svc.Namespace, labels.SelectorFromSet(svc.Spec.Selector)),
 		}
+		if len(svc.Spec.Selector) == 0 {
+			f.Do = fmt.Sprintf("see which selector it has, if any, and whether Pods match it and are ready: kubectl -n %s describe service %s", svc.Namespace, svc.Name)
+		}
+		return false, f
 	case len(families) == 0:
-		return false, Finding{
+		f := Finding{
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have no endpoints", object),
 			Do: "check that the selector's Pods are running and have addresses",
 		}
+		var addresses []netip.Addr
+		for _, p := range c.podsIn[svc.Namespace].selected(svc.Spec.Selector) {
+			addresses = append(addresses, servicetable.PodAddresses(p)...)
+		}
+		if family != "" && len(addresses) > 0 && !slices.ContainsFunc(addresses, func(a netip.Addr) bool { return decision.FamilyOf(a).String() == family }) {
+			f.Code, f.Field = OtherFamily, "spec.ipFamilies"
+			f.Text += fmt.Sprintf(": it is %s, and its Pods have no address of that family", family)
+			f.Do = "create the Service again with the family of its Pods (spec.ipFamilies), or give the Pods addresses of both"
+		}
+		return false, f
 	case family != "" && !slices.ContainsFunc(families, func(f string) bool { return f != string(discoveryv1.AddressTypeFQDN) }):
 		return false, Finding{
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have names instead of addresses (addressType FQDN): service proxies ignore them", object),

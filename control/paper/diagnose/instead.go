@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -72,17 +73,31 @@ func (c *Cluster) withoutPods(svc *corev1.Service) (f Finding, found bool) {
 }
 
 // insteadOf is what there is instead of Pods that the selector of a Service matches: such Pods in another namespace, or
-// the most similar Pod.
-func (c *Cluster) insteadOf(svc *corev1.Service, in *namespace) (text, do string) {
+// the most similar Pod. similar: there is one.
+func (c *Cluster) insteadOf(svc *corev1.Service, in *namespace) (text, do string, similar bool) {
 	do = "set the selector to the labels of the Pods, or start Pods with the labels of the selector"
 	if where := c.elsewhere(svc); len(where) > 0 {
 		do = "move the Service to the namespace of its Pods: a selector only matches Pods in its own namespace"
 		if c.objects.Assumed[objectOf(svc)] {
 			do += " (the file gives none for the Service: kubectl uses that of its context, or --namespace)"
 		}
-		return fmt.Sprintf(" of namespace %s; it matches %s", svc.Namespace, nearest.Few(where)), do
+		return fmt.Sprintf(" of namespace %s; it matches %s", svc.Namespace, nearest.Few(where)), do, true
 	}
-	return in.labelsNear(svc.Spec.Selector, c.podText), do
+	text, similar = in.labelsNear(svc.Spec.Selector, c.podText)
+	return text, do, similar
+}
+
+// withoutPod are names of kinds, by their ends, that have no Pods created.
+var withoutPod = regexp.MustCompile(`(Monitor|Rules?|Routes?|Policy|Certificate|Issuer|Secret|SecretStore|Gateway|VirtualService|Middleware|Pool|Advertisement|Profile|ScaledObject|Application)$`)
+
+// furtherKinds are the kinds of the objects that were not read, but for those of Kubernetes itself: some have Pods created.
+func (c *Cluster) furtherKinds() (kinds []string) {
+	for _, s := range c.objects.Skipped {
+		if group, _, has := strings.Cut(s.APIVersion, "/"); has && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && !withoutPod.MatchString(s.Kind) {
+			kinds = append(kinds, s.Kind)
+		}
+	}
+	return kinds
 }
 
 // elsewhere are the Pods and templates of other namespaces that a Service would select.
@@ -98,8 +113,8 @@ func (c *Cluster) elsewhere(svc *corev1.Service) (texts []string) {
 	return texts
 }
 
-// labelsNear is which labels the most similar Pod has instead.
-func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod) string) string {
+// labelsNear is which labels the most similar Pod has instead. similar: it has some of them.
+func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod) string) (text string, similar bool) {
 	pods := n.similarPods(selector)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	keys := slices.Sorted(maps.Keys(selector))
@@ -140,11 +155,11 @@ func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod
 	}
 	switch {
 	case best != "":
-		return best
+		return best, true
 	case len(n.pods) == 1 && len(n.pods[0].Labels) > 0:
-		return fmt.Sprintf("; %s has %s", name(n.pods[0]), labelsText(n.pods[0].Labels))
+		return fmt.Sprintf("; %s has %s", name(n.pods[0]), labelsText(n.pods[0].Labels)), false
 	}
-	return fmt.Sprintf("; the namespace has %d Pods", len(n.pods))
+	return fmt.Sprintf("; the namespace has %d Pods", len(n.pods)), false
 }
 
 func labelsText(labels map[string]string) string {

@@ -166,6 +166,7 @@ func (w *inquiry) policyAt(pod *corev1.Pod, at netip.AddrPort, protocol decision
 func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 	var problems []Finding
 	usable := d.ServicePort.UsableEndpoints(d.Policy)
+	w.answer.sticky = d.ServicePort.AffinitySeconds > 0
 	for _, ep := range usable {
 		e := Endpoint{Address: ep.AddrPort.String(), Pod: ep.Pod, Node: ep.NodeName, Flows: w.flows(ep.AddrPort.String(), d.ServicePort.Protocol)}
 		if e.Problem = w.endpoint(&ep, d.ServicePort.Protocol); e.Problem == nil {
@@ -176,6 +177,9 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 		} else if f := w.masked(&ep, d); f != nil && !w.answer.Has(*f) {
 			w.note(*f)
 			w.answer.Unless = "the network plugin applies policies to masqueraded packets"
+			if w.from.node != "" {
+				w.answer.Unless = "the network plugin applies policies to packets of other nodes"
+			}
 		}
 		w.answer.Endpoints = append(w.answer.Endpoints, e)
 	}
@@ -266,18 +270,21 @@ func (w *inquiry) moved(p *corev1.Pod, a netip.Addr) bool {
 // managedByController is the value of the label that the EndpointSlice controller gives its objects.
 const managedByController = "endpointslice-controller.k8s.io"
 
-// masked is the note about an endpoint on another node whose policies do not allow the address of the node that masquerades; nil:
-// there is none. What policies mean for such packets depends on the network plugin.
+// masked is the note about an endpoint on another node whose policies do not allow the address of the node that masquerades, or is
+// the source; nil: there is none. What policies mean for such packets depends on the network plugin.
 func (w *inquiry) masked(ep *decision.Endpoint, d *decision.Decision) *Finding {
 	pod := w.owners[ep.AddrPort.Addr()]
 	source, ok := decision.AddressOf(w.nodes.addresses[w.answer.Node], d.ServicePort.Family)
-	if !ok || pod == nil || !w.answer.Record.Masquerade || w.from.node != "" || pod.Spec.NodeName == w.answer.Node {
+	if !ok || pod == nil || !w.answer.Record.Masquerade && w.from.node == "" || pod.Spec.NodeName == w.answer.Node {
 		return nil
 	}
 	f := w.forbidsIngress(&connection{source: source, destination: ep.AddrPort, to: pod, protocol: d.ServicePort.Protocol})
 	if f != nil {
 		f.Code, f.Text = Depends, fmt.Sprintf("the endpoint sees %s as the source, an address of %s: %s", source, w.answer.Node, f.Text)
-		f.Do = "allow the addresses of the nodes, or use externalTrafficPolicy Local, with which the endpoint sees the client's address"
+		f.Do = "allow the addresses of the nodes in the policy, as an ipBlock"
+		if w.from.node == "" {
+			f.Do += ", or use externalTrafficPolicy Local, with which the endpoint sees the client's address"
+		}
 	}
 	return f
 }

@@ -206,6 +206,13 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 	if svc := c.balancedAs(host); svc != nil {
 		return &party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, port: port}, nil
 	}
+	if labels := strings.Split(host, "."); len(labels) > 3 && labels[3] == "svc" { // a Pod of a StatefulSet
+		if p := c.pods[name{Namespace: labels[2], Name: labels[0]}]; p != nil && c.services[name{Namespace: labels[2], Name: labels[1]}] != nil {
+			q := c.podParty(p)
+			q.port = port
+			return q, nil
+		}
+	}
 	n, err := c.findService(host, from)
 	if err == nil {
 		return &party{text: "service " + n.String(), service: c.services[n], port: port}, nil
@@ -226,8 +233,15 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 	return nil, err
 }
 
-// CutProtocol takes the protocol off a destination whose port has one, as in kube-dns:53/UDP; 0: it has none.
+// CutProtocol takes the protocol off a destination whose port has one, as in kube-dns:53/UDP; 0: it has none. Of a URL it leaves the
+// host with its port.
 func CutProtocol(s string) (destination string, p decision.Protocol, err error) {
+	if scheme, rest, ok := strings.Cut(s, "://"); ok { // of a URL
+		s, _, _ = strings.Cut(rest, "/")
+		if port := map[string]string{"http": ":80", "https": ":443"}[scheme]; !strings.Contains(s[strings.LastIndexByte(s, ']')+1:], ":") {
+			s += port
+		}
+	}
 	i := strings.LastIndexByte(s, '/')
 	if colon := strings.LastIndexByte(s, ':'); colon < 0 || i < colon { // that of NAMESPACE/NAME
 		return s, 0, nil

@@ -31,7 +31,7 @@ func (n *namespace) labelled() bool { return len(n.by) > 0 }
 // selected are the Pods that a selector selects, by name. An empty selector selects none, as that of a
 // Service.
 func (n *namespace) selected(selector map[string]string) (pods []*corev1.Pod) {
-	if len(selector) == 0 {
+	if n == nil || len(selector) == 0 {
 		return nil
 	}
 	first := true

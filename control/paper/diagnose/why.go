@@ -56,7 +56,8 @@ type Answer struct {
 	// Endpoints are the ones that the decision could select, in order.
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 
-	by string // what it is from; empty: objects
+	by     string // what it is from; empty: objects
+	sticky bool   // session affinity binds the source to one endpoint
 }
 
 // End is an end of the connection.
