@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
@@ -77,6 +78,12 @@ func (l *loader) mirror() {
 			o.Notes = append(o.Notes, fmt.Sprintf("the files have no EndpointSlice of Service %s: its Endpoints stand for them", name))
 		}
 		made, left := controllers.Mirror(e)
+		if stands && len(made) == 0 { // none is ready, or running
+			made = []*discoveryv1.EndpointSlice{{
+				ObjectMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name, Labels: map[string]string{discoveryv1.LabelServiceName: e.Name}},
+				AddressType: discoveryv1.AddressTypeIPv4,
+			}}
+		}
 		if left > 0 {
 			o.Warnings = append(o.Warnings, fmt.Sprintf("Endpoints %s: %d addresses are left out: the control plane mirrors 1,000 of each subset", name, left))
 		}

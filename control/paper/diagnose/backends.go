@@ -66,25 +66,27 @@ func (c *Cluster) noSlices(svc *corev1.Service) Finding {
 			Do:   "remove the selector from the Service if its endpoints are managed by hand",
 		}
 	case c.lacksSlices(svc):
-		state := ""
-		if in := c.podsIn[svc.Namespace]; in != nil {
-			var names []string
-			for _, p := range in.selected(svc.Spec.Selector) {
-				if c.stateOf(p) == "" {
-					names = append(names, p.Name)
-				}
-			}
-			if len(names) > 0 {
-				state = "; its selector matches Pods that are ready: " + nearest.Few(names)
-			}
-		}
-		return notShown(svc, state)
+		return notShown(svc, c.readyPods(svc))
 	}
 	return Finding{
 		Code: NoSlices, Object: object,
 		Text: fmt.Sprintf("%s has no EndpointSlice (by the label %s)%s", object, discoveryv1.LabelServiceName, instead),
 		Do:   "check that the endpoint slice controller of kube-controller-manager is running, and that the objects contain EndpointSlices",
 	}
+}
+
+// readyPods names the Pods of a Service that are ready, for a message; "": none is.
+func (c *Cluster) readyPods(svc *corev1.Service) string {
+	var names []string
+	for _, p := range c.podsIn[svc.Namespace].selected(svc.Spec.Selector) {
+		if c.stateOf(p) == "" {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; its selector matches Pods that are ready: " + nearest.Few(names)
 }
 
 // lacksSlices reports whether the objects are of files that have neither EndpointSlices nor Endpoints of the namespace of a
@@ -268,8 +270,13 @@ func (c *Cluster) stateOf(p *corev1.Pod) string {
 			return ""
 		}
 	}
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		switch {
+	inits := p.Status.InitContainerStatuses
+	for i, s := range slices.Concat(inits, p.Status.ContainerStatuses) {
+		switch last := s.LastTerminationState.Terminated; {
+		case i < len(inits) && s.State.Running != nil && !slices.ContainsFunc(containers(p), func(c *corev1.Container) bool { return c.Name == s.Name }):
+			return fmt.Sprintf("init container %s has not finished", s.Name)
+		case s.State.Waiting != nil && s.State.Waiting.Reason != "" && last != nil:
+			return fmt.Sprintf("container %s: %s, after it ended with code %d (%s)", s.Name, s.State.Waiting.Reason, last.ExitCode, last.Reason)
 		case s.State.Waiting != nil && s.State.Waiting.Reason != "":
 			return fmt.Sprintf("container %s: %s", s.Name, s.State.Waiting.Reason)
 		case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
@@ -339,6 +346,7 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 		}
 	}
 	slices.Sort(families)
+	outdated := c.readyPods(svc)
 	switch {
 	case len(families) == 0 && ignored:
 		return false, Finding{
@@ -367,6 +375,8 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 			f.Code, f.Field = OtherFamily, "spec.ipFamilies"
 			f.Text += fmt.Sprintf(": it is %s, and its Pods have no address of that family", family)
 			f.Do = "create the Service again with the family of its Pods (spec.ipFamilies), or give the Pods addresses of both"
+		} else if outdated != "" {
+			f.Text, f.Do = f.Text+outdated, checkController
 		}
 		return false, f
 	case family != "" && !slices.ContainsFunc(families, func(f string) bool { return f != string(discoveryv1.AddressTypeFQDN) }):
@@ -407,11 +417,18 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 			Do: "check why no new Pods are started in their place",
 		}
 	}
-	return false, Finding{
+	f := Finding{
 		Code: PodsNotReady, Object: object, Text: fmt.Sprintf("no endpoint of %s is ready: %s", object, nearest.Few(states)),
 		Do: "check why the readiness probes of its Pods fail",
 	}
+	if outdated != "" {
+		f.Text, f.Do = f.Text+outdated, checkController
+	}
+	return false, f
 }
+
+// checkController is what to do about EndpointSlices that lack Pods that are ready.
+const checkController = "check that kube-controller-manager is running, as the EndpointSlices should have these Pods; and the condition Ready of the Pods (kubectl describe pod)"
 
 // deref is the value behind a pointer, and the zero value without one.
 func deref[T any](p *T) (v T) {
