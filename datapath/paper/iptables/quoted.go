@@ -26,10 +26,17 @@ func unquoteStrings(text string, wanted func(string) bool) (string, bool) {
 		}
 		i = end
 	}
-	// The rows of a listing look like nothing: of a field that has one line of iptables, all are taken.
-	rules := make(map[string]bool)
+	// The rows of a listing look like nothing: of a field that has one line of iptables, all are taken. Ansible has a text and its
+	// lines.
+	rules, texts := make(map[string]bool), make(map[string]string)
 	for _, q := range found {
 		rules[q.field] = rules[q.field] || wanted(q.text)
+		texts[q.field] += strings.TrimSuffix(q.text, "\n") + "\n"
+	}
+	for field, lines := range texts {
+		if whole, ok := strings.CutSuffix(field, "_lines"); ok && rules[field] && texts[whole] == lines {
+			rules[field] = false
+		}
 	}
 	var b strings.Builder
 	for _, q := range found {

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -15,11 +16,13 @@ func UncoverRuleset(text string) (string, bool) {
 		return uncoverLines(text, nftables.Looks, func(line string) bool { return strings.HasSuffix(line, "}") },
 			func(line string) bool { _, _, ok := undecorate(line); return ok })
 	}
-	if plain, ok := uncover(text); ok {
-		return plain, true
-	}
-	if !strings.Contains(text, `\n`) {
-		return "", false
+	if !quotedRuleset.MatchString(text) {
+		if plain, ok := uncover(text); ok {
+			return plain, true
+		}
+		if !strings.Contains(text, `\n`) {
+			return "", false
+		}
 	}
 	inner, ok := unquoteStrings(text, func(text string) bool { _, ok := uncover(text); return ok })
 	if !ok {
@@ -27,6 +30,9 @@ func UncoverRuleset(text string) (string, bool) {
 	}
 	return uncover(inner)
 }
+
+// quotedRuleset is where a string begins with a ruleset: one, or one of a list with its lines.
+var quotedRuleset = regexp.MustCompile(`(?m)(^|[\[{,:=])\s*["']table (ip6?|inet|arp|bridge|netdev) `)
 
 // Uncover returns the output of another program, of which content tells lines, in the same way: from its first line to its last,
 // and the lines between them that are none. Lines keep their numbers. Where there are none, the text stays.
@@ -108,11 +114,12 @@ func inFront(line string, begins func(line string) bool) (found []int, ok bool) 
 func takeOff(line string, front []int) string {
 	rest := line
 	for _, i := range front {
+		rest = strings.TrimLeft(rest, " \t")
 		at := decorations[i].FindString(rest)
 		if at == "" {
 			return line
 		}
-		rest = strings.TrimLeft(rest[len(at):], " \t")
+		rest = rest[len(at):]
 	}
 	return rest
 }

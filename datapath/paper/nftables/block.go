@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -109,6 +110,9 @@ func (p *parser) chainBlock(t *tableIndex, c *Chain) {
 
 // hook reads "type filter hook input priority filter", behind which a semicolon stands.
 func (p *parser) hook(t *tableIndex, c *Chain) {
+	if c.Base != nil && len(c.Rules) > 0 && !p.script {
+		p.fail(fmt.Sprintf("one ruleset: chain %s of table %s is in line %d, too, as if these were those of two hosts", c.Name, t.Name, c.Line))
+	}
 	b := &Base{}
 	p.expectWord("type")
 	b.Type = p.name("filter, nat or route")

@@ -184,6 +184,7 @@ var objectKinds = bools("counter quota limit secmark synproxy tunnel")
 func (p *parser) command() *Table {
 	cmd := ruleCommand{verb: "add", index: -1}
 	start := p.tok
+	p.script = p.script || !p.isWord("table")
 	if !p.is(word) {
 		p.fail("a command such as table or add")
 		return nil

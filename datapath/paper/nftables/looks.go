@@ -53,3 +53,40 @@ func Excerpt(text string) string {
 	}
 	return strings.Join(before, "\n") + rest
 }
+
+// unwrapped puts the rests of lines that a mail program wrapped back: in a block that is indented, they stand at the beginning of a
+// line, as nothing that nft prints there. Lines keep their numbers.
+func unwrapped(text string) string {
+	if !wrapped.MatchString(text) {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	var blocks []bool // whether those that are open begin with an indented line
+	last := 0
+	for i, line := range lines {
+		trimmed := strings.TrimSpace(line)
+		indented := trimmed != "" && !strings.HasPrefix(line, trimmed[:1])
+		switch {
+		case trimmed == "":
+			continue
+		case trimmed[0] == '}':
+			blocks = blocks[:max(len(blocks)-1, 0)]
+		case !indented && trimmed[0] != '#' && len(blocks) > 0 && blocks[len(blocks)-1]:
+			if strings.HasSuffix(lines[last], "{") {
+				blocks = blocks[:len(blocks)-1]
+			}
+			lines[last], lines[i], indented = strings.TrimRight(lines[last], " \t\r")+" "+trimmed, "", true
+			if strings.HasSuffix(trimmed, "{") {
+				blocks = append(blocks, true)
+			}
+			continue
+		}
+		if last = i; strings.HasSuffix(trimmed, "{") {
+			blocks = append(blocks, indented)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// wrapped is where a line may be the rest of an indented one.
+var wrapped = regexp.MustCompile(`\n[ \t][^\n]*\n[^\s}#]`)

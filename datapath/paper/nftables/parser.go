@@ -16,6 +16,8 @@ type parser struct {
 	err    *Error
 	scope  *scope
 	joined bool // an element stands behind another one in its line
+	// script: the text has commands besides tables, as no listing has.
+	script bool
 	// depth is how deep blocks, files and expressions are in each other.
 	depth int
 	// pending are the elements of the sets that are being read.

@@ -57,7 +57,7 @@ func read(name, src string, o Options) (*Ruleset, error) {
 	if strings.HasPrefix(strings.TrimLeft(src, " \t\r\n"), "{") { // as a text never begins
 		fault = readJSON(name, src, b)
 	} else {
-		fault = readText(name, src, o, b)
+		fault = readText(name, unwrapped(src), o, b)
 	}
 	if fault != nil {
 		return nil, fault
