@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 )
 
 // The priorities at which the kernel has something of its own at a hook, and those of iptables'
@@ -131,6 +132,12 @@ func (c *hookChains) addNative(b *backend) {
 				priority--
 			}
 			*to = append(*to, base{t.Name, priority, at.Type == "route", b, b.chains[t.Name][declared.Name], moved})
+		}
+		for _, h := range []Hook{Prerouting, Output} {
+			if strings.HasSuffix(t.Name, " "+nftproxy.Table) && !slices.ContainsFunc(c.nat[h], func(have base) bool { return have.table == t.Name }) { // nft list map, for one
+				b.lacks = map[string]bool{t.Name: true}
+				c.nat[h] = append(c.nat[h], base{table: t.Name, priority: priorityNAT, backend: b})
+			}
 		}
 	}
 }

@@ -294,12 +294,16 @@ func (w *walk) visitChain(h Hook, b base) bool {
 func (w *walk) listed(b *backend, h Hook, t string) bool {
 	switch {
 	case b.lacks[t] && !w.machine.options.Doubts:
+		what := "table " + t
+		if b.native() {
+			what = fmt.Sprintf("kube-proxy's chain of nat at %s", strings.ToLower(h.String()))
+		}
 		if t == filter.String() || w.machine.options.Assume != AssumeNothing {
-			w.grant("that table %s, which is not in the rules though kube-proxy has rules in it, does nothing", t)
+			w.grant("that %s, which is not in the rules though kube-proxy has rules in it, does nothing", what)
 			return true
 		}
 		w.result.Table, w.result.Chain = t, h.String() // without translation, all that follows would be wrong
-		return w.end(Stopped, nil, fmt.Sprintf("table %s is not in the rules, though kube-proxy has rules in it", t))
+		return w.end(Stopped, nil, what+" is not in the rules, though kube-proxy has rules in it")
 	case b.dump.Listing == nil || t == security.String() || b.dump.Lists(t, h.String()):
 		return true
 	case b.dump.Open(t, h.String()): // see chain
