@@ -16,11 +16,19 @@ var (
 	savedSets    = regexp.MustCompile(`\A\s*(Name: \S+\nType: |create \S+ (hash|bitmap|list):)`)
 	objectsBegin = regexp.MustCompile(`\A(---\s*\n)?(apiVersion: |kind: |\{\s*"(apiVersion|kind)")`)
 	// What ip prints without -j.
-	plainAddresses = regexp.MustCompile(`\A\d+: \S+: <`)
-	plainRoutes    = regexp.MustCompile(`\A(default|[0-9a-f.:/]+) (via|dev) `)
+	plainAddresses = regexp.MustCompile(`(?m)^(\d+: \S+: <|\S+ +(UP|UNKNOWN) +[0-9a-f.:]+/\d)`)
+	plainRoutes    = regexp.MustCompile(`(?m)^(default|[0-9a-f.:/]+) (via|dev) `)
+	// jsonOfIP is what ip prints with -j.
+	jsonOfIP = regexp.MustCompile(`\A\[\s*\{\s*("ifindex"|"dst"|"type":"\w+","dst")`)
 	// complaint is what kubectl prints instead of objects.
 	complaint = regexp.MustCompile(`\A(Error from server|error: |No resources found|The connection to the server|Unable to connect)[^\n]*`)
 )
+
+// takers are the commands that take an output with a flag.
+var takers = map[string]string{
+	"--rules": "doctor, services or trace", "--ipvs": "doctor, services or trace", "--sets": "doctor or trace", "--host": "doctor or trace",
+	"--conntrack": "doctor", "--objects": "doctor, why or explain",
+}
 
 // foreign says what a text is that begins so, if another flag than the given one reads it; "": not known. Some lines may come before: a
 // prompt, a command, a fence.
@@ -51,6 +59,8 @@ func foreignAt(begin, flag string) string {
 		what, by = "kubectl get", "--objects"
 	case savedRules.MatchString(first), nftables.Looks(first):
 		what, by = "iptables or nft", "--rules"
+	case jsonOfIP.MatchString(first):
+		what, by = "ip -j", "--host"
 	case flag == "--host" && plainAddresses.MatchString(first):
 		return "this is the output of ip addr: give that of ip -j addr"
 	case flag == "--host" && plainRoutes.MatchString(first):
@@ -61,7 +71,7 @@ func foreignAt(begin, flag string) string {
 	if by == "" || by == flag {
 		return ""
 	}
-	return fmt.Sprintf("this is the output of %s: give it with %s", what, by)
+	return fmt.Sprintf("this is the output of %s: give it with %s of %s", what, by, takers[by])
 }
 
 // foreignFile is foreign about the first of the files that it knows, with its name.

@@ -3,7 +3,10 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -37,12 +40,19 @@ func (f *hostFlags) load(h *netfilter.Host) (*netfilter.Host, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--host: %w", err)
 		}
-		err = h.Read(file)
+		more, err := readPasted(file, func(in io.Reader) (netfilter.Host, error) {
+			more := *h
+			more.Interfaces, more.Routes = slices.Clip(h.Interfaces), slices.Clip(h.Routes)
+			err := more.Read(in)
+			return more, err
+		}, listOfIP.MatchString)
 		_ = file.Close()
 		if err != nil {
 			return nil, fmt.Errorf("--host %w", cmp.Or(foreignFile([]string{name}, "--host"), fmt.Errorf("%s: %w", name, err)))
 		}
+		*h = more
 	}
+	h.AddSources()
 	for _, text := range f.addresses {
 		device, address, named := strings.Cut(text, "=")
 		if !named {
@@ -65,6 +75,9 @@ func (f *hostFlags) load(h *netfilter.Host) (*netfilter.Host, error) {
 	h.Routes = append(routes, h.Routes...) // of two to the same network, that of the flag
 	return h, nil
 }
+
+// listOfIP is the first or last line of the output of ip -j.
+var listOfIP = regexp.MustCompile(`^\[\s*(\{|\]|$)|\]$`)
 
 // parseAddress reads an address; without a prefix length it is a single address.
 func parseAddress(text string) (netip.Prefix, error) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
 )
@@ -33,6 +34,9 @@ func ruleFiles(stdin io.Reader, paths []string) ([]ruleFile, error) {
 	for i, path := range paths {
 		if slices.Contains(paths[:i], path) {
 			return nil, fmt.Errorf("%s is given twice: give each file once", rulesName(path))
+		}
+		if savednode.IsBundle(path) {
+			return nil, fmt.Errorf("%s: is a directory or an archive: want a file with rules (--node takes a bundle)", path)
 		}
 		files[i] = ruleFile{name: rulesName(path), path: path, open: func() (io.ReadCloser, error) {
 			if path == "-" {
@@ -90,6 +94,9 @@ func (f *ruleFile) read(family iptables.Family) (*iptables.Input, error) {
 		return nil, fmt.Errorf("%s: %w", name, withoutPath(err))
 	}
 	input.Dumps = slices.DeleteFunc(input.Dumps, func(d *iptables.Dump) bool { return len(d.Tables) == 0 })
+	if len(input.Dumps) == 0 && len(input.Notes) > 0 {
+		return nil, fmt.Errorf("%s: no rules: %s", name, input.Notes[0])
+	}
 	if len(input.Dumps) == 0 {
 		return nil, fmt.Errorf("%s: no rules: want the output of iptables-save or nft list ruleset", name)
 	}

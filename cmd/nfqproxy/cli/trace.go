@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -244,7 +245,7 @@ func readSets(name string) (map[string]*iptables.Set, error) {
 	defer file.Close()
 	sets, err := readPasted(file, iptables.ParseSets, iptables.IsSetLine)
 	if err != nil {
-		return nil, fmt.Errorf("--sets %s: %w", name, err)
+		return nil, fmt.Errorf("--sets %w", cmp.Or(foreignFile([]string{name}, "--sets"), fmt.Errorf("%s: %w", name, err)))
 	}
 	return sets, nil
 }

@@ -164,6 +164,19 @@ func (h *Host) readRoute(o *ipObject) error {
 	return nil
 }
 
+// AddSources adds the addresses that routes show, the sources of packets that the host sends by them, if no addresses were read.
+func (h *Host) AddSources() {
+	for _, r := range h.Routes {
+		if a := r.Source; a.IsValid() && !h.allAddresses && !h.Has(a) && r.Interface != "" {
+			bits := a.BitLen()
+			if r.Destination.Contains(a) {
+				bits = r.Destination.Bits()
+			}
+			h.AddAddress(r.Interface, netip.PrefixFrom(a, bits))
+		}
+	}
+}
+
 // AddAddress adds an address to an interface, and the interface if it is missing. An empty name: the interface is not
 // known, and [GuessHost] finds one.
 func (h *Host) AddAddress(name string, p netip.Prefix) {
