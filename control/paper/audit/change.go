@@ -46,7 +46,8 @@ func newTableChange(t *iptables.TableDiff) TableChange {
 		builtin := iptables.Builtin(t.Name, c.Name)
 		chain := ChainChange{Name: c.Name, Change: changeOf(c.Before == nil && !builtin, c.After == nil && !builtin)}
 		if c.PolicyChanged() {
-			chain.PolicyBefore, chain.PolicyAfter = c.Before.Policy.String(), c.After.Policy.String()
+			before, after := c.Policies()
+			chain.PolicyBefore, chain.PolicyAfter = before.String(), after.String()
 		}
 		for _, r := range c.Rules {
 			rule := RuleChange{Change: changeOf(r.Before == nil, r.After == nil)}

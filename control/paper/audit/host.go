@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -101,6 +102,7 @@ func (h *hosts) iptables(f decision.Family) {
 	_, b := h.after.proxy(f)
 	several := len(was) > 1 || len(is) > 1 || len(h.before.dumps(decision.IPv4)) > 0 && len(h.before.dumps(decision.IPv6)) > 0
 	compare := func(x, y *iptables.Dump) {
+		x, y = h.shared(x, y)
 		one := Compare(x, y, h.all)
 		h.c.Services = append(h.c.Services, one.Services...)
 		for _, d := range one.Proxy {
@@ -145,6 +147,36 @@ func (h *hosts) iptables(f decision.Family) {
 			compare(&iptables.Dump{Family: y.Family, Backend: y.Backend}, y)
 		}
 	}
+}
+
+// shared leaves out the tables that only one of two dumps has, if the other one is a part of its host's rules.
+func (h *hosts) shared(x, y *iptables.Dump) (a, b *iptables.Dump) {
+	of := [2]iptables.Dump{*x, *y}
+	for i, part := range []*iptables.Dump{y, x} {
+		if !isPart(part) {
+			continue
+		}
+		var all []*iptables.Table
+		for _, t := range of[i].Tables {
+			if part.Table(t.Name) != nil {
+				all = append(all, t)
+				continue
+			}
+			h.only("rules of table "+t.Name, i == 0)
+		}
+		if of[i].Tables = all; part.Listing != nil {
+			h.c.Notes = append(h.c.Notes, fmt.Sprintf("%s may be only a part of the rules: what differs may only be missing there", []string{h.after.Name, h.before.Name}[i]))
+		}
+	}
+	return &of[0], &of[1]
+}
+
+// isPart reports whether a host has more tables than its dump: a listing of some, or kube-proxy's rules of nat or filter without
+// those of the other one, as iptables-save -t nat prints them.
+func isPart(d *iptables.Dump) bool {
+	nat, filter := d.Table("nat"), d.Table("filter")
+	return d.Listing != nil || filter == nil && nat != nil && nat.Has(kubechains.Services) ||
+		nat == nil && filter != nil && (filter.Has(kubechains.Services) || filter.Has(kubechains.Forward))
 }
 
 // nftables compares the rulesets of nftables.

@@ -12,6 +12,7 @@ import (
 // compared with each other.
 type part struct {
 	name        string
+	hooked      bool // a chain with a hook
 	declaration []*partLine
 	// ordered are rules, others elements, whose order has no meaning.
 	ordered, others []*partLine
@@ -42,6 +43,9 @@ func partsOf(t *nftables.Table) []*part {
 		parts = append(parts, p)
 		return p
 	}
+	if len(t.Flags) > 0 { // dormant, for one
+		parts = append(parts, &part{name: "flags", others: []*partLine{{text: "flags " + strings.Join(t.Flags, ", "), line: t.Line}}})
+	}
 	for _, o := range t.Objects {
 		add(o.Kind+" "+o.Name, o.Line, nftables.Table{Objects: []*nftables.Object{o}})
 	}
@@ -69,6 +73,7 @@ func partsOf(t *nftables.Table) []*part {
 		empty := *c
 		empty.Rules = nil
 		p := add(c.Name, c.Line, nftables.Table{Chains: []*nftables.Chain{&empty}})
+		p.hooked = c.Base != nil
 		for _, r := range c.Rules {
 			p.ordered = append(p.ordered, &partLine{text: oneLine(r.Format(stateless)), line: r.Line, rule: r})
 		}
@@ -168,7 +173,7 @@ func (d *TableChange) addPart(before, after *part, explained func(*part, *partLi
 			}
 		}
 	}
-	if c.Change == Changed {
+	if c.Change == Changed || p.hooked {
 		compare(before.declaration, after.declaration, true)
 	}
 	compare(before.ordered, after.ordered, true)

@@ -23,9 +23,21 @@ type ChainDiff struct {
 	Rules         []RuleDiff // in order, removed rules before their replacement
 }
 
-// PolicyChanged reports whether the chain is in both dumps with different policies.
+// Policies are those of the chain. A built-in chain of which a dump has no table accepts.
+func (c *ChainDiff) Policies() (before, after Policy) {
+	of := func(c *Chain) Policy {
+		if c == nil {
+			return PolicyAccept
+		}
+		return c.Policy
+	}
+	return of(c.Before), of(c.After)
+}
+
+// PolicyChanged reports whether the policies differ, as far as the dumps show them.
 func (c *ChainDiff) PolicyChanged() bool {
-	return c.Before != nil && c.After != nil && c.Before.Policy != c.After.Policy
+	before, after := c.Policies()
+	return before != after && before != PolicyNone && after != PolicyNone
 }
 
 // RuleDiff is one rule that differs.
