@@ -69,7 +69,7 @@ func (f *objectSource) origin() (origin, error) {
 	case os.Getenv(kubeconfigVariable) != "":
 		return ofServer, nil
 	}
-	return 0, errors.New("no lab is running, and KUBECONFIG is not set: give --objects or --kubeconfig, or start a lab")
+	return 0, errors.New("no lab is running, and KUBECONFIG is not set: give --objects or --kubeconfig (kubectl reads ~/.kube/config by default), or start a lab")
 }
 
 // serverFlag is the flag that selects an API server.
