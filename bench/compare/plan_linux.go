@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -99,7 +100,7 @@ func parsePlan(args []string) (*plan, error) {
 		return nil, fmt.Errorf("-endpoints %d: want an even number from 2 to %d", p.endpoints, maxEndpoints)
 	}
 	if p.rounds < 1 || p.time <= 0 || p.stream <= 0 || p.changes < 0 {
-		return nil, fmt.Errorf("-rounds, -time, -stream, -changes: want more than 0")
+		return nil, errors.New("-rounds, -time, -stream, -changes: want more than 0")
 	}
 	return p, nil
 }

@@ -40,12 +40,7 @@ func (iptablesRules) change(_ decision.Family, from, to string) (string, error) 
 			table = strings.TrimSpace(line[1:])
 		case line == "COMMIT\n":
 			after := chains(to)[table]
-			var gone []string
-			for _, c := range before[table] {
-				if !slices.Contains(after, c) {
-					gone = append(gone, c)
-				}
-			}
+			gone := slices.DeleteFunc(slices.Clone(before[table]), func(c string) bool { return slices.Contains(after, c) })
 			for _, c := range gone { // emptied first, as they may lead to each other
 				fmt.Fprintf(&b, ":%s - [0:0]\n", c)
 			}

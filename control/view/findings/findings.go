@@ -46,6 +46,11 @@ func until(ctx context.Context, o observe.Observer, at time.Time) (records []*fl
 	if !at.IsZero() {
 		q.Since, q.Until = at.Add(-5*time.Minute).Format(time.RFC3339Nano), at.Add(time.Minute).Format(time.RFC3339Nano)
 	}
+	return recordsOf(ctx, o, q)
+}
+
+// recordsOf returns the records that a query lists.
+func recordsOf(ctx context.Context, o observe.Observer, q observe.FlowQuery) (records []*flow.Record, err error) {
 	err = o.Flows(ctx, q, func(item observe.Item) error {
 		if item.Record != nil {
 			records = append(records, item.Record)
@@ -93,13 +98,7 @@ func notTranslated(ctx context.Context, o observe.Observer, services []observe.S
 	if !slices.ContainsFunc(services, func(s observe.Service) bool { return s.Flows.NotTranslated > 0 }) {
 		return nil, nil
 	}
-	err = o.Flows(ctx, observe.FlowQuery{Reason: decision.NotTranslated.String(), Since: "5m", Limit: "1000"}, func(item observe.Item) error {
-		if item.Record != nil {
-			records = append(records, item.Record)
-		}
-		return nil
-	})
-	return records, err
+	return recordsOf(ctx, o, observe.FlowQuery{Reason: decision.NotTranslated.String(), Since: "5m", Limit: "1000"})
 }
 
 // ofServices looks at the distribution of flows.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -118,31 +117,10 @@ func (h *History) Flows(ctx context.Context, q observe.FlowQuery, each func(obse
 			return err
 		}
 	}
-	leftOut := make(map[string]uint64)
-	list := func(f *observe.Filter, each func(*flow.Record) error) error {
+	return remote.List(q, f, func(f *observe.Filter, leftOut map[string]uint64, each func(*flow.Record) error) error {
 		s := &search{History: h, ctx: ctx, filter: f, leftOut: leftOut}
 		return s.list(files, each)
-	}
-	if q.Joined {
-		err = remote.ListJoined(q, f, list, each)
-	} else {
-		err = list(f, func(r *flow.Record) error { return each(observe.Item{Record: r}) })
-	}
-	if err != nil {
-		return err
-	}
-	return ReportLeftOut(leftOut, each)
-}
-
-// ReportLeftOut reports how many flows for no service were left out of a list or a stream, by node, and forgets these numbers.
-func ReportLeftOut(leftOut map[string]uint64, each func(observe.Item) error) error {
-	for _, node := range slices.Sorted(maps.Keys(leftOut)) {
-		if err := each(observe.Item{Missed: &observe.Missed{Node: node, Missed: leftOut[node], Why: observe.MissedLeftOut}}); err != nil {
-			return err
-		}
-	}
-	clear(leftOut)
-	return nil
+	}, each)
 }
 
 // Nodes returns the nodes whose flows are recorded.

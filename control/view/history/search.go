@@ -60,12 +60,7 @@ func (s *search) list(files opened, each func(*flow.Record) error) error {
 	}); err != nil {
 		return err
 	}
-	for len(newest) > 0 {
-		if err := each(heap.Pop(&newest).(*row).record()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return newest.passOn(each)
 }
 
 // all calls each for all records that match: it first finds the rows that count, from the newest to the oldest, and then reads them in
@@ -92,12 +87,7 @@ func (s *search) all(files opened, each func(*flow.Record) error) error {
 			return err
 		}
 	}
-	for len(next) > 0 {
-		if err := each(heap.Pop(&next).(*row).record()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return next.passOn(each)
 }
 
 // eachGroup calls each for the row groups that may have flows of the time, the newest first.
@@ -169,6 +159,16 @@ func (h *rowHeap) Pop() any {
 	last := old[len(old)-1]
 	*h = old[:len(old)-1]
 	return last
+}
+
+// passOn calls each for all rows, the oldest first.
+func (h *rowHeap) passOn(each func(*flow.Record) error) error {
+	for len(*h) > 0 {
+		if err := each(heap.Pop(h).(*row).record()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // slack is the time between two spans that is none without records.

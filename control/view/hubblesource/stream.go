@@ -54,24 +54,14 @@ func (s *Source) Flows(ctx context.Context, q observe.FlowQuery, each func(obser
 		return err
 	}
 	s.advise(t, 1)
-	leftOut := make(map[string]uint64)
-	list := func(f *observe.Filter, each func(*flow.Record) error) error {
+	return remote.List(q, f, func(f *observe.Filter, leftOut map[string]uint64, each func(*flow.Record) error) error {
 		for _, r := range t.list(f, leftOut) {
 			if err := each(r); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if q.Joined {
-		err = remote.ListJoined(q, f, list, each)
-	} else {
-		err = list(f, func(r *flow.Record) error { return each(observe.Item{Record: r}) })
-	}
-	if err != nil {
-		return err
-	}
-	return history.ReportLeftOut(leftOut, each)
+	}, each)
 }
 
 // read reads the events in Hubble's buffer.
@@ -299,7 +289,7 @@ func (w *follower) send(c *connection, what flow.Event, life flow.Life) {
 
 // reportMissed reports what the reader did not get.
 func (w *follower) reportMissed() {
-	w.err = history.ReportLeftOut(w.leftOut, w.each)
+	w.err = remote.ReportLeftOut(w.leftOut, w.each)
 	for node, n := range w.sampled {
 		if w.err == nil {
 			w.err = w.each(observe.Item{Missed: &observe.Missed{Node: node, Missed: n, Why: observe.MissedSampled}})

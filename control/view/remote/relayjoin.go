@@ -116,9 +116,36 @@ func passingQuery(q observe.FlowQuery, nodes int) observe.FlowQuery {
 	return observe.FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past, Rate: q.Rate}
 }
 
-// ListJoined lists the records of a query and its filter, with the records of other nodes about the same connections. list lists the
-// newest records of all nodes that match a filter, in the order of their decisions.
-func ListJoined(q observe.FlowQuery, f *observe.Filter, list func(*observe.Filter, func(*flow.Record) error) error, each func(observe.Item) error) error {
+// List lists the records of a query and its filter, with the records of other nodes about the same connections if the query wants
+// them, and reports how many were left out. list lists the newest records of all nodes that match a filter, in the order of their
+// decisions, and counts the flows for no service that it leaves out, by node.
+func List(q observe.FlowQuery, f *observe.Filter, list func(f *observe.Filter, leftOut map[string]uint64, each func(*flow.Record) error) error, each func(observe.Item) error) error {
+	leftOut := make(map[string]uint64)
+	counted := func(f *observe.Filter, each func(*flow.Record) error) error { return list(f, leftOut, each) }
+	var err error
+	if q.Joined {
+		err = listJoined(q, f, counted, each)
+	} else {
+		err = counted(f, func(r *flow.Record) error { return each(observe.Item{Record: r}) })
+	}
+	if err != nil {
+		return err
+	}
+	return ReportLeftOut(leftOut, each)
+}
+
+// ReportLeftOut reports how many flows for no service were left out of a list or a stream, by node, and forgets these numbers.
+func ReportLeftOut(leftOut map[string]uint64, each func(observe.Item) error) error {
+	for _, node := range slices.Sorted(maps.Keys(leftOut)) {
+		if err := each(observe.Item{Missed: &observe.Missed{Node: node, Missed: leftOut[node], Why: observe.MissedLeftOut}}); err != nil {
+			return err
+		}
+	}
+	clear(leftOut)
+	return nil
+}
+
+func listJoined(q observe.FlowQuery, f *observe.Filter, list func(*observe.Filter, func(*flow.Record) error) error, each func(observe.Item) error) error {
 	var failed error
 	passed := func(q observe.FlowQuery) (records []*flow.Record) {
 		passing, err := q.Parse(time.Now())
