@@ -1,6 +1,7 @@
 package hubblesource
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -301,12 +302,7 @@ func (t *tracker) learn(c *connection, e *event, sentBy sender) {
 
 // merge adds what another event knows of the same end.
 func (x *end) merge(o end) {
-	if x.pod == "" {
-		x.pod = o.pod
-	}
-	if x.name == "" {
-		x.name = o.name
-	}
+	x.pod, x.name = cmp.Or(x.pod, o.pod), cmp.Or(x.name, o.name)
 	x.local, x.host = x.local || o.local, x.host || o.host
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
@@ -52,10 +53,8 @@ func KindOf(text string) (string, error) {
 
 // Object is one object.
 type Object struct {
-	metav1.Object
-	// Value is the object with its apiVersion and kind.
-	Value any
-	kind  string
+	metav1.Object // with its apiVersion and kind
+	kind          string
 	// rows are the columns of its kind: one line, or one for each of its parts.
 	rows [][]string
 }
@@ -82,6 +81,7 @@ func Select(o *manifest.Objects, s Selection) (all []Object, err error) {
 			names = append(names, full)
 			if s.Name == "" || s.Name == full || s.Name == object.GetName() {
 				object.kind = k.name
+				object.Object.(schema.ObjectKind).SetGroupVersionKind(schema.FromAPIVersionAndKind(k.apiVersion, k.name))
 				all = append(all, object)
 			}
 		}

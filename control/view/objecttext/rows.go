@@ -32,7 +32,6 @@ func pairs(m map[string]string) string {
 func services(o *manifest.Objects) (all []Object) {
 	for _, s := range o.Services {
 		c := *s
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 		external := slices.Clone(s.Spec.ExternalIPs)
 		for _, i := range s.Status.LoadBalancer.Ingress {
 			external = append(external, cmp.Or(i.IP, i.Hostname))
@@ -48,7 +47,7 @@ func services(o *manifest.Objects) (all []Object) {
 			}
 			ports = append(ports, text+"/"+string(p.Protocol))
 		}
-		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{
+		all = append(all, Object{Object: &c, rows: [][]string{{
 			string(s.Spec.Type), cmp.Or(strings.Join(s.Spec.ClusterIPs, ","), s.Spec.ClusterIP, none), list(external), list(ports), pairs(s.Spec.Selector),
 		}}})
 	}
@@ -59,7 +58,6 @@ func services(o *manifest.Objects) (all []Object) {
 func endpointSlices(o *manifest.Objects) (all []Object) {
 	for _, s := range o.EndpointSlices {
 		c := *s
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
 		var ports []string
 		for _, p := range s.Ports {
 			text := ""
@@ -75,7 +73,7 @@ func endpointSlices(o *manifest.Objects) (all []Object) {
 			ports = append(ports, text)
 		}
 		head := []string{cmp.Or(s.Labels[discoveryv1.LabelServiceName], none), list(ports)}
-		object := Object{Object: &c, Value: &c}
+		object := Object{Object: &c}
 		for _, e := range s.Endpoints {
 			target := none
 			if e.TargetRef != nil {
@@ -99,8 +97,7 @@ func endpointSlices(o *manifest.Objects) (all []Object) {
 func deployments(o *manifest.Objects) (all []Object) {
 	for _, d := range o.Deployments {
 		c := *d
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
-		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{
+		all = append(all, Object{Object: &c, rows: [][]string{{
 			fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1)), metav1.FormatLabelSelector(d.Spec.Selector),
 		}}})
 	}
@@ -110,7 +107,6 @@ func deployments(o *manifest.Objects) (all []Object) {
 func pods(o *manifest.Objects) (all []Object) {
 	for _, p := range o.Pods {
 		c := *p
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 		containers := max(1, len(p.Spec.Containers)) // those of pods without a server are not written
 		ready := 0
 		if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
@@ -124,7 +120,7 @@ func pods(o *manifest.Objects) (all []Object) {
 		for _, ip := range p.Status.PodIPs {
 			addresses = append(addresses, ip.IP)
 		}
-		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{
+		all = append(all, Object{Object: &c, rows: [][]string{{
 			fmt.Sprintf("%d/%d", ready, containers), status, cmp.Or(strings.Join(addresses, ","), p.Status.PodIP, none), cmp.Or(p.Spec.NodeName, none), pairs(p.Labels),
 		}}})
 	}
@@ -134,7 +130,6 @@ func pods(o *manifest.Objects) (all []Object) {
 func nodes(o *manifest.Objects) (all []Object) {
 	for _, n := range o.Nodes {
 		c := *n
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 		status := "Ready"
 		if slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
@@ -154,7 +149,7 @@ func nodes(o *manifest.Objects) (all []Object) {
 		if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
 			cidrs = []string{n.Spec.PodCIDR}
 		}
-		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{status, list(addresses), list(cidrs)}}})
+		all = append(all, Object{Object: &c, rows: [][]string{{status, list(addresses), list(cidrs)}}})
 	}
 	return all
 }

@@ -31,11 +31,11 @@ func Write(w io.Writer, objects []Object, format string, single bool) error {
 	}
 	var value any
 	if single && len(objects) == 1 {
-		value = objects[0].Value
+		value = objects[0].Object
 	} else {
 		items := make([]any, len(objects))
 		for i := range objects {
-			items[i] = objects[i].Value
+			items[i] = objects[i].Object
 		}
 		value = map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
 	}

@@ -39,6 +39,15 @@ func get[T any](ctx context.Context, c *Client, query url.Values, path ...string
 	return fetch[T](ctx, c, http.MethodGet, query, nil, path...)
 }
 
+// list requests an answer that has a list.
+func list[L, T any](ctx context.Context, c *Client, path string, of func(*L) []T) ([]T, error) {
+	l, err := get[L](ctx, c, nil, path)
+	if err != nil {
+		return nil, err
+	}
+	return of(l), nil
+}
+
 func post[T any](ctx context.Context, c *Client, body any, path ...string) (*T, error) {
 	return fetch[T](ctx, c, http.MethodPost, nil, body, path...)
 }
@@ -71,29 +80,17 @@ func (c *Client) Services(ctx context.Context, q observe.ServiceQuery) (*observe
 
 // Tables requests the nodes' tables.
 func (c *Client) Tables(ctx context.Context) ([]observe.Table, error) {
-	l, err := get[observe.TableList](ctx, c, nil, "table")
-	if err != nil {
-		return nil, err
-	}
-	return l.Tables, nil
+	return list(ctx, c, "table", func(l *observe.TableList) []observe.Table { return l.Tables })
 }
 
 // Stats requests the nodes' counters.
 func (c *Client) Stats(ctx context.Context) ([]observe.Stats, error) {
-	l, err := get[observe.StatsList](ctx, c, nil, "stats")
-	if err != nil {
-		return nil, err
-	}
-	return l.Nodes, nil
+	return list(ctx, c, "stats", func(l *observe.StatsList) []observe.Stats { return l.Nodes })
 }
 
 // Status requests the state of the nodes' daemons.
 func (c *Client) Status(ctx context.Context) ([]observe.Status, error) {
-	l, err := get[observe.StatusList](ctx, c, nil, "status")
-	if err != nil {
-		return nil, err
-	}
-	return l.Nodes, nil
+	return list(ctx, c, "status", func(l *observe.StatusList) []observe.Status { return l.Nodes })
 }
 
 // Topology requests the topology of the cluster.
@@ -216,11 +213,7 @@ func (c *Client) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Hold, 
 
 // Holds requests all holds.
 func (c *Client) Holds(ctx context.Context) ([]observe.Hold, error) {
-	l, err := get[observe.HoldList](ctx, c, nil, "holds")
-	if err != nil {
-		return nil, err
-	}
-	return l.Holds, nil
+	return list(ctx, c, "holds", func(l *observe.HoldList) []observe.Hold { return l.Holds })
 }
 
 // finalStateTimeout is the timeout of the last request for a hold's state after the end of the context.

@@ -41,7 +41,7 @@ func (s Style) Trace(t *trace.Trace, walk Walk) string {
 	}
 	if len(t.Ways) == 1 {
 		b.WriteString("  " + x.outcome(&t.Ways[0]) + assuming + "\n")
-		x.details(&b, &t.Ways[0], "  ")
+		x.details(&b, &t.Ways[0])
 		b.WriteString(x.Steps(t.Ways[0].Steps, "  ", x.walk))
 		x.answers(&b, &t.Ways[0], nil)
 		return b.String()
@@ -59,7 +59,7 @@ func (s Style) Trace(t *trace.Trace, walk Walk) string {
 	for i := range t.Ways {
 		w := &t.Ways[i]
 		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), unit.Probability(w.Probability))), x.outcome(w))
-		x.details(&b, w, "  ")
+		x.details(&b, w)
 		var first *trace.Way
 		if i > 0 {
 			first = &t.Ways[0]
@@ -162,16 +162,20 @@ func withPorts(a string, ports *[2]uint16) string {
 }
 
 // details are the connection's entry and the assumptions.
-func (x tracing) details(b *strings.Builder, w *trace.Way, indent string) {
+func (x tracing) details(b *strings.Builder, w *trace.Way) {
 	if c := w.Conntrack; c != nil && (w.Verdict == "sent" || w.Verdict == "delivered" || w.Verdict == "returned") {
-		fmt.Fprintf(b, "%sentry  %s -> %s, reply %s -> %s", indent, c.Original.Source, c.Original.Destination, c.Reply.Source, c.Reply.Destination)
+		fmt.Fprintf(b, "  entry  %s -> %s, reply %s -> %s", c.Original.Source, c.Original.Destination, c.Reply.Source, c.Reply.Destination)
 		if c.Mark != "0x0" {
 			fmt.Fprintf(b, ", mark %s", c.Mark)
 		}
 		b.WriteString("\n")
 	}
+	assumptions(b, w)
+}
+
+func assumptions(b *strings.Builder, w *trace.Way) {
 	for _, a := range w.Assumptions {
-		fmt.Fprintf(b, "%sassumed: %s\n", indent, a)
+		fmt.Fprintf(b, "  assumed: %s\n", a)
 	}
 }
 
@@ -207,9 +211,7 @@ func (x tracing) answer(b *strings.Builder, what string, w, first *trace.Way) {
 		return
 	}
 	fmt.Fprintf(b, "\n  %s: %s\n", what, x.outcome(w))
-	for _, a := range w.Assumptions {
-		fmt.Fprintf(b, "  assumed: %s\n", a)
-	}
+	assumptions(b, w)
 	if first == nil {
 		b.WriteString(x.Steps(w.Steps, "  ", x.walk))
 		return
