@@ -39,13 +39,13 @@ func (t *Tunnel) twoWay() bool { return t.Protocol == protoIPIP || t.Port == wir
 // tunnelOf is the tunnel of a network plugin's device, as the plugin configures it by default; nil: it is not known to be one.
 func tunnelOf(device string) *Tunnel {
 	switch {
-	case device == "flannel.1", device == "cilium_vxlan":
+	case device == "flannel.1", device == "flannel-v6.1", device == "cilium_vxlan":
 		return &Tunnel{device, protoUDP, 8472}
-	case device == "vxlan.calico":
+	case device == "vxlan.calico", device == "vxlan-v6.calico":
 		return &Tunnel{device, protoUDP, 4789}
 	case device == "flannel-wg", device == "wireguard.cali":
 		return &Tunnel{device, protoUDP, wireguardPort}
-	case device == "tunl0":
+	case device == "tunl0", device == "flannel.ipip":
 		return &Tunnel{Device: device, Protocol: protoIPIP}
 	}
 	return nil
