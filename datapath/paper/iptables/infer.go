@@ -55,7 +55,7 @@ func cheapest(lines []*statement, homes map[string]string) []int {
 	for i, s := range lines {
 		change := costSwitch
 		switch {
-		case i == 0 || beginsTable(lines[i-1], s):
+		case i == 0 || beginsTable(lines[i-1], s) || policies[i] != nil: // a chain has one policy
 			change = 0
 		case s.rule != nil && lines[i-1].rule != nil && s.chain == lines[i-1].chain:
 			change = costSameChain
@@ -122,7 +122,8 @@ func policySets(lines []*statement) map[int][]string {
 
 // costOfPolicies compares the chains that have a policy with the table's.
 func costOfPolicies(table string, set []string) int {
-	return costOtherJump * (len(BuiltinChains(table)) - len(set))
+	of := len(BuiltinChains(table))
+	return costOtherJump * (max(of, len(set)) - min(of, len(set)))
 }
 
 func (s *statement) costOf(table string, homes map[string]string) int {
