@@ -15,12 +15,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
-// This file reads what "kubectl describe" prints of Services, Endpoints and EndpointSlices, and knows other texts of kubectl for messages.
+// This file reads what "kubectl describe" prints of Services, Endpoints, EndpointSlices and Pods, and knows other texts of kubectl for messages.
 
 var (
 	errTable     = errors.New("is a table of kubectl get without Services and their endpoints: give the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml")
 	errNotAll    = errors.New("is not all: give the output of kubectl get svc,endpointslices -o yaml")
-	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints and EndpointSlice: give that of kubectl get with -o yaml")
+	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints, EndpointSlice and Pod: give that of kubectl get with -o yaml")
 )
 
 var (
@@ -61,7 +61,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	}
 	for i := range blocks {
 		d := &blocks[i]
-		if !d.isService() && !d.isEndpoints() && !d.isSlice() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
+		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
 			docs = append(docs, made(map[string]any{"apiVersion": "v1", "kind": "described object", "metadata": map[string]any{"name": d.field("Name")}}))
 			continue
 		}
@@ -82,7 +82,8 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 // endpoints that are ready, and no others.
 const ReadyOnly = "nfqproxy.io/ready-endpoints-only"
 
-// NotShown is the annotation of a Service whose endpoints kubectl did not print, or not all of them: the reason, and what to do.
+// NotShown is the annotation of a Service whose endpoints kubectl did not print, or not all of them: the reason, and what to do. A Pod
+// has it if the names of its ports were not printed, and perhaps not all Pods.
 const NotShown = "nfqproxy.io/endpoints-not-shown"
 
 func made(value map[string]any) document {
@@ -144,6 +145,8 @@ func (d *described) isService() bool { return d.has("Session Affinity") && d.has
 
 func (d *described) isEndpoints() bool { return d.has("Subsets") }
 
+func (d *described) isPod() bool { return d.has("Containers") && d.has("Node") && d.has("Status") }
+
 func (d *described) isSlice() bool { return d.has("AddressType") && d.has("Endpoints") }
 
 // documents are one object, and of a Service its endpoints, unless they are shown elsewhere.
@@ -164,6 +167,8 @@ func (d *described) documents(shown bool) []document {
 		docs, err = d.slice(metadata)
 	case d.isService():
 		docs, err = d.service(metadata, shown)
+	case d.isPod():
+		docs = d.pod(metadata)
 	default:
 		err = errDescribed
 	}
@@ -546,4 +551,96 @@ func (d *described) endpoints(metadata map[string]any) ([]document, error) {
 		o["subsets"] = subsets
 	}
 	return []document{made(o)}, nil
+}
+
+// pod makes a Pod of what describe prints: where it runs, its labels, its ports and its state. The names of its ports are not shown.
+func (d *described) pod(metadata map[string]any) []document {
+	metadata["annotations"] = map[string]any{NotShown: "kubectl describe"}
+	status, spec := map[string]any{}, map[string]any{}
+	node, address, _ := strings.Cut(d.field("Node"), "/")
+	if node != "" {
+		spec["nodeName"] = node
+	}
+	if ip := d.field("IP"); ip != "" {
+		status["podIP"], status["podIPs"] = ip, []any{map[string]any{"ip": ip}}
+		if ip == address {
+			spec["hostNetwork"] = true
+		}
+	}
+	phase, _, _ := strings.Cut(d.field("Status"), " ")
+	if status["phase"] = phase; phase == "Terminating" {
+		metadata["deletionTimestamp"], status["phase"] = "1970-01-01T00:00:00Z", "Running"
+	}
+	if reason := d.field("Reason"); reason != "" {
+		status["reason"] = reason
+	}
+	spec["containers"], status["containerStatuses"] = d.containers("Containers")
+	if d.has("Init Containers") {
+		spec["initContainers"], status["initContainerStatuses"] = d.containers("Init Containers")
+	}
+	var conditions []any
+	if i := slices.Index(d.order, "Conditions"); i >= 0 {
+		for _, line := range d.lines[i] {
+			if f := strings.Fields(line); len(f) == 2 && f[0] != "Type" {
+				conditions = append(conditions, map[string]any{"type": f[0], "status": f[1]})
+			}
+		}
+	}
+	status["conditions"] = conditions
+	return []document{made(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status})}
+}
+
+// containers are those of a Pod, and their states.
+func (d *described) containers(field string) (specs, statuses []any) {
+	var spec, status, state map[string]any
+	lines := d.lines[slices.Index(d.order, field)]
+	for i, line := range lines {
+		name, value, _ := strings.Cut(line, ":")
+		if value = strings.TrimSpace(value); value == "" && i+1 < len(lines) && strings.HasPrefix(lines[i+1], "Container ID:") {
+			spec = map[string]any{"name": name, "image": "unknown"}
+			status = map[string]any{"name": name, "image": "unknown", "imageID": "", "restartCount": int64(0), "ready": false}
+			specs, statuses, state = append(specs, spec), append(statuses, status), nil
+			continue
+		}
+		if spec == nil {
+			continue
+		}
+		switch name {
+		case "Port", "Ports":
+			var ports []any
+			for part := range strings.SplitSeq(value, ",") {
+				digits, protocol, _ := strings.Cut(strings.TrimSpace(part), "/")
+				protocol, _, _ = strings.Cut(protocol, " ")
+				if n, err := strconv.ParseInt(digits, 10, 32); err == nil && n > 0 && protocol != "" {
+					ports = append(ports, map[string]any{"containerPort": n, "protocol": protocol})
+				}
+			}
+			if len(ports) > 0 {
+				spec["ports"] = ports
+			}
+		case "State", "Last State":
+			if state = map[string]any{}; value == "Terminated" {
+				state["exitCode"] = int64(0)
+			}
+			key := map[string]string{"State": "state", "Last State": "lastState"}[name]
+			if slices.Contains([]string{"Waiting", "Running", "Terminated"}, value) {
+				status[key] = map[string]any{strings.ToLower(value): state}
+			}
+		case "Reason":
+			if state != nil {
+				state["reason"] = value
+			}
+		case "Exit Code":
+			if n, err := strconv.ParseInt(value, 10, 32); err == nil && state != nil {
+				state["exitCode"] = n
+			}
+		case "Ready":
+			state, status["ready"] = nil, value == "True"
+			now, _ := status["state"].(map[string]any)
+			if _, running := now["running"]; running && value == "True" && field != "Containers" {
+				spec["restartPolicy"] = "Always" // a sidecar: another init container is ready when it has ended
+			}
+		}
+	}
+	return specs, statuses
 }

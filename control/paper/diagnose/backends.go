@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
@@ -141,6 +142,12 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 			return cause, true
 		}
 		text, do, similar := c.insteadOf(svc, in)
+		if arePrinted(in.pods) { // kubectl describe of some Pods
+			if !similar {
+				return cause, false
+			}
+			text = " that is described" + text
+		}
 		switch kinds := c.furtherKinds(); {
 		case len(kinds) == 0 || !c.isUnsubmitted(svc):
 		case similar:
@@ -157,7 +164,7 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 			Text: fmt.Sprintf("the selector of %s (%s) matches no Pod%s", object, labels.SelectorFromSet(svc.Spec.Selector), text), Do: do,
 		}, true
 	}
-	if port.TargetPort.Type == intstr.String {
+	if port.TargetPort.Type == intstr.String && !arePrinted(match) {
 		if names, has := portNames(match, port); !has {
 			f := Finding{
 				Code: NoNamedPort, Object: object, Field: "spec.ports.targetPort",
@@ -214,11 +221,21 @@ func (c *Cluster) podsLeftOut(svc *corev1.Service) bool {
 	return c.objects.Made != nil && named > 0 && known == 0
 }
 
+// arePrinted reports whether one of the Pods is from the output of kubectl describe.
+func arePrinted(pods []*corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Annotations[manifest.NotShown] != "" })
+}
+
 // podsOf are the numbers of the Service's endpoints that are Pods, and of those whose Pods are among the objects.
 func (c *Cluster) podsOf(svc *corev1.Service) (named, known int) {
 	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
 		for i := range s.Endpoints {
-			if ref := s.Endpoints[i].TargetRef; ref != nil && ref.Kind == "Pod" {
+			if ref := s.Endpoints[i].TargetRef; ref == nil && s.Annotations[manifest.ReadyOnly] != "" {
+				named++
+				if a, err := kubeaddr.Parse(s.Endpoints[i].Addresses[0]); err == nil && c.owners[a] != nil {
+					known++
+				}
+			} else if ref != nil && ref.Kind == "Pod" {
 				named++
 				if c.pods[name{Namespace: cmp.Or(ref.Namespace, svc.Namespace), Name: ref.Name}] != nil {
 					known++
@@ -297,7 +314,13 @@ func (c *Cluster) stateOf(p *corev1.Pod) string {
 			if o.Message == "" && o.Reason == "" && c.NotReady(p.Spec.NodeName) != nil {
 				return "its node " + p.Spec.NodeName + " is not ready"
 			}
-			return cmp.Or(o.Message, o.Reason, "not ready")
+			state := "not ready"
+			if slices.ContainsFunc(p.Status.Conditions, func(o corev1.PodCondition) bool {
+				return o.Type == corev1.ContainersReady && o.Status == corev1.ConditionTrue
+			}) {
+				state = "its containers are ready, and its condition Ready is False: see its readiness gates"
+			}
+			return cmp.Or(o.Message, o.Reason, state)
 		}
 	}
 	if p.Status.Phase == corev1.PodPending {
