@@ -25,6 +25,13 @@ func lossFinding(l *survey.Loss, several bool, flags string) Finding {
 		f.Code = HostRuleMayDrop
 		f.Text += "; a network policy may intend this"
 	}
+	if len(l.Spared) > 0 {
+		f.Text += "; clients in " + prefixes(l.Spared) + " get through"
+		if len(l.Kinds) == 1 && l.Certainty == survey.Certain {
+			f.Code = HostRuleMayDrop
+			f.Text += ", so that this may be intended"
+		}
+	}
 	if l.Why != "" {
 		f.Text += ": " + l.Why
 	}

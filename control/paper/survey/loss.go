@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -57,6 +58,8 @@ type Loss struct {
 	Rejected bool
 	// Doubts are the doubts on the path of the first connection; none if it is certain.
 	Doubts []netfilter.Doubt
+	// Spared are the networks that rules name whose clients get through, where others outside do not.
+	Spared []netip.Prefix
 	// Connections is their number, of different source kinds and destinations.
 	Connections int
 	// Titles are the service ports, Kinds the kinds of sources, To the destinations; each once.
@@ -119,6 +122,9 @@ func (s *surveyor) recordLoss(e *end) {
 		if certainty != Certain {
 			l.Doubts = e.doubts
 		}
+		if c.from.Kind == Outside && e.outcome == lost {
+			l.Spared = s.spared(c)
+		}
 		if e.rule == nil && e.chain != "" {
 			l.File, l.Line = s.policyPlace(e.table, e.chain)
 		}
@@ -127,6 +133,36 @@ func (s *surveyor) recordLoss(e *end) {
 	}
 	l.Part = l.Part || e.part
 	l.add(c, e)
+}
+
+// maxSpared is the maximum number of networks that are tried as the source of one connection.
+const maxSpared = 16
+
+// spared are the networks outside that rules name as sources, and whose clients reach the endpoints of the connection.
+func (s *surveyor) spared(c *connection) (all []netip.Prefix) {
+	tried := make(map[netip.Prefix]bool)
+	for _, d := range s.dumps {
+		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
+			for _, m := range r.Matches {
+				source, _ := m.(iptables.Source)
+				p, ok := source.Network.Prefix()
+				if !ok || p.Bits() == 0 || decision.FamilyOf(p.Addr()) != s.family() || tried[p] || len(tried) == maxSpared || p.Overlaps(s.podNetwork()) || s.hasEndpoints(p) || p.IsSingleIP() && p.Addr() == s.address {
+					continue // or of no client outside
+				}
+				tried[p] = true
+				from := *c.from
+				if from.Addr = p.Addr(); !p.IsSingleIP() {
+					from.Addr = p.Masked().Addr().Next() // the first address of a network is no client's
+				}
+				v := walker{surveyor: s, machine: s.machine, work: netfilter.Work{Steps: 1}}
+				v.follow(&connection{target: c.target, from: &from})
+				if !slices.ContainsFunc(v.ways, func(e end) bool { return e.outcome != served }) {
+					all = append(all, p)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // policyPlace finds the declaration of a chain with policy DROP.
