@@ -230,6 +230,9 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 			}
 		}
 	}
+	found = slices.DeleteFunc(found, func(a netip.Addr) bool {
+		return slices.ContainsFunc(s.targets, func(t target) bool { return t.to.Addr() == a && t.entry != decision.EntryExternalIP })
+	})
 	if s.address != placeholderAddress(s.family()) || len(found) != 1 || s.host.Has(found[0]) {
 		return nil, netip.Addr{}
 	}
