@@ -29,7 +29,15 @@ func (s *surveyor) followOtherNodes(failed map[lossPlace]bool) error {
 		}
 		to := t.port.Endpoints[here].AddrPort
 		from := freeIn(all, taken, nodeNetwork(to.Addr(), all.Bits()))
-		if !from.IsValid() || nodeNetwork(to.Addr(), 0).Contains(from) {
+		if nodeNetwork(to.Addr(), 0).Contains(from) { // it is the network of this node alone
+			from = netip.Addr{}
+			for _, e := range t.port.Endpoints {
+				if a := e.AddrPort.Addr(); a.IsValid() && !all.Contains(a) {
+					from = freeIn(nodeNetwork(a, 0), taken, netip.Prefix{})
+				}
+			}
+		}
+		if !from.IsValid() {
 			continue
 		}
 		e, err := others.follow(&target{port: t.port, to: to, protocol: t.protocol}, from)
