@@ -98,6 +98,12 @@ func (w *walk) hidden(m iptables.Match, t iptables.Truth) bool {
 		return t == iptables.False && !m.Negated && w.Packet.Protocol == protoTCP
 	case iptables.Length:
 		return t == iptables.False
+	case iptables.IPsec: // that of pods is not encrypted here
+		device := w.In
+		if m.Out {
+			device = w.Out
+		}
+		return device != "" && device != "lo" && !isPodDevice(device)
 	case iptables.Physdev:
 		return MayBridge(w.In) || MayBridge(w.Out)
 	}
