@@ -82,6 +82,9 @@ func lossEffect(l *survey.Loss) effect {
 		e.does, e.may = "rejects", "may reject"
 	}
 	switch {
+	case l.ByMark:
+		e.does, e.may = "sets the mark for which KUBE-FIREWALL drops", "may set the mark for which KUBE-FIREWALL drops"
+		e.do = "choose another mark for the rule: its bit 0x8000 is the kubelet's"
 	case l.Rule == nil && l.Chain != "" && ofNFTables(l):
 		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to accept: in nftables, rules of other tables cannot", l.Chain)
 	case l.Rule == nil && l.Chain != "":

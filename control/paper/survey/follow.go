@@ -243,6 +243,12 @@ func (s *surveyor) replyEnd(c *connection, way, w *netfilter.Way) (e end, is boo
 	if w.By != nil && waits(w.By) {
 		e.queue = true
 	}
+	if w.By != nil && slices.ContainsFunc(s.survey.Nodes, func(n *audit.Node) bool {
+		purpose, _ := n.Purpose(w.By, w.Path)
+		return purpose == audit.DropsForOther
+	}) {
+		s.blameMark(&e, w.Path)
+	}
 	return e, true
 }
 

@@ -40,6 +40,7 @@ type end struct {
 	chain    string
 	rejected bool
 	queue    bool // the rule has packets wait for a program
+	byMark   bool // the rule sets the mark with which another rule drops them
 	doubts   []netfilter.Doubt
 	endpoint netip.AddrPort // zero: the packet was not translated
 	purpose  audit.Purpose  // of an intended end
@@ -124,6 +125,8 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 				*e = end{outcome: untranslated, doubts: w.Doubts}
 				e.rule, e.table = s.keeper(w.Path)
 			}
+		case audit.DropsForOther:
+			s.blameMark(e, w.Path)
 		case audit.NoneHere, audit.OtherSource, audit.Protection:
 			e.outcome, e.purpose = intended, purpose
 			// kube-proxy sends pods and the node itself to endpoints on other nodes, under policy Local too.
@@ -136,6 +139,19 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 	}
 	s.refusedAnyway(e, c, w)
 }
+
+// blameMark makes the last rule the reason that set the mark for which the kubelet's rules drop packets.
+func (s *surveyor) blameMark(e *end, path []*iptables.Rule) {
+	for _, r := range slices.Backward(path) {
+		if set, ok := r.Target.(iptables.SetMark); ok && set.Apply(0)&dropMark != 0 || copiesMark(r) {
+			e.rule, e.table, e.byMark = r, s.tableOf(r), true
+			return
+		}
+	}
+}
+
+// dropMark is the kubelet's mark, unless --iptables-drop-bit changes it.
+const dropMark = 0x8000
 
 // refusedAnyway makes the end of a packet that kube-proxy refuses the intended one, if another rule drops it before: without
 // that rule it gets nowhere either. Pods and nodes get to endpoints on other nodes, so their packets are no such ones under

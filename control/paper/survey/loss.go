@@ -56,6 +56,7 @@ type Loss struct {
 	File     string
 	Line     int
 	Rejected bool
+	ByMark   bool // Rule sets a mark for which the kubelet's rules drop packets
 	// Doubts are the doubts on the path of the first connection; none if it is certain.
 	Doubts []netfilter.Doubt
 	// Spared are the networks that rules name whose clients get through, where others outside do not.
@@ -111,7 +112,7 @@ func (s *surveyor) recordLoss(e *end) {
 	l := s.losses[key]
 	if l == nil {
 		l = &Loss{
-			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Why: e.noWay, Rejected: e.rejected, seen: make(map[string]bool),
+			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Why: e.noWay, Rejected: e.rejected, ByMark: e.byMark, seen: make(map[string]bool),
 			Example: Example{Protocol: c.protocol.String(), To: c.to, Endpoint: e.endpoint, From: c.from.Kind, In: c.from.Device},
 		}
 		if a := c.packet().Source.Addr(); !a.IsUnspecified() {
