@@ -27,6 +27,7 @@ func (c *Cluster) Examine() []Finding {
 	e.mirrored()
 	e.mode()
 	e.sharedAddresses()
+	e.sharedNodes()
 	for _, n := range e.objects.Nodes {
 		if f := e.NotReady(n.Name); f != nil {
 			e.add(*f)

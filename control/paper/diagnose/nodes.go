@@ -130,7 +130,7 @@ func (c *Cluster) opensNodePorts(f decision.Family) bool {
 	return !known
 }
 
-// NotReady is the finding about a node that is not ready, as its object has it; nil: it is, or that is not known.
+// NotReady is the finding about a node that is not ready, or has no network, as its object has it; nil: it is, or that is not known.
 func (c *Cluster) NotReady(node string) *Finding {
 	i := slices.IndexFunc(c.objects.Nodes, func(n *corev1.Node) bool { return n.Name == node })
 	if i < 0 {
@@ -139,6 +139,15 @@ func (c *Cluster) NotReady(node string) *Finding {
 	conditions := c.objects.Nodes[i].Status.Conditions
 	at := slices.IndexFunc(conditions, func(o corev1.NodeCondition) bool { return o.Type == corev1.NodeReady })
 	if at < 0 || conditions[at].Status == corev1.ConditionTrue {
+		for _, o := range conditions {
+			if o.Type == corev1.NodeNetworkUnavailable && o.Status == corev1.ConditionTrue {
+				return &Finding{
+					Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions",
+					Text: fmt.Sprintf("the network of node %s is not set up (condition NetworkUnavailable is True: %s): its Pods and those of other nodes may not reach each other", node, cmp.Or(o.Message, o.Reason)),
+					Do:   "check the network plugin on the node, or the controller that makes its routes",
+				}
+			}
+		}
 		return nil
 	}
 	pods := 0
@@ -156,6 +165,26 @@ func (c *Cluster) NotReady(node string) *Finding {
 	return &Finding{
 		Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions", Text: text,
 		Do: fmt.Sprintf("reconnect the node, and check its kubelet: kubectl describe node %s; in a lab: nfqproxy lab node up %s", node, node),
+	}
+}
+
+// sharedNodes finds nodes with the address of another.
+func (e *examination) sharedNodes() {
+	with := make(map[string]string) // by address
+	for _, n := range e.objects.Nodes {
+		for _, a := range n.Status.Addresses {
+			if a.Type != corev1.NodeInternalIP {
+				continue
+			}
+			if other := with[a.Address]; other != "" && other != n.Name {
+				e.add(Finding{
+					Code: SharedAddress, Object: "Node " + n.Name, Field: "status.addresses",
+					Text: fmt.Sprintf("nodes %s and %s have the same InternalIP, %s: what is sent to one of them, and to its Pods, may reach the other, or neither", other, n.Name, a.Address),
+					Do:   "give each kubelet the address of its own machine (--node-ip), and the network plugin its device, as flannel's --iface",
+				})
+			}
+			with[a.Address] = n.Name
+		}
 	}
 }
 

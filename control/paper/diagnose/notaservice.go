@@ -154,6 +154,17 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 	}
 }
 
+// isExternal reports whether the address is an ExternalIP of a Node that has an InternalIP too.
+func (w *inquiry) isExternal(a netip.Addr) bool {
+	return slices.ContainsFunc(w.objects.Nodes, func(n *corev1.Node) bool {
+		types := make(map[corev1.NodeAddressType]bool)
+		for _, o := range n.Status.Addresses {
+			types[o.Type] = types[o.Type] || o.Type == corev1.NodeInternalIP || o.Address == a.String()
+		}
+		return types[corev1.NodeInternalIP] && types[corev1.NodeExternalIP]
+	})
+}
+
 // nodePort is about a node port at an address where it is not open.
 func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 	f := Finding{Object: "Service " + s.Name.Service().String(), Field: "spec.ports"}
@@ -166,5 +177,8 @@ func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 	f.Code = NodePortClosed
 	f.Text = fmt.Sprintf("%d is the node port of %s, but node ports are not open on %s", to.Port(), s.Name, to.Addr())
 	f.Do = "use another address of the node, or change --nodeport-addresses of the proxy"
+	if w.from.outside && w.isExternal(to.Addr()) {
+		w.answer.Unless = fmt.Sprintf("the network of the cloud translates %s to an internal address of the node, so that the node does not see it", to.Addr())
+	}
 	return f
 }
