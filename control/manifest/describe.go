@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
@@ -52,6 +53,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	text = strings.ReplaceAll(string(data), "\r\n", "\n")
 	starts := blockHead.FindAllStringIndex(text, -1)
 	var blocks []described
+	var left []string
 	for i, at := range starts {
 		end := len(text)
 		if i+1 < len(starts) {
@@ -62,7 +64,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	for i := range blocks {
 		d := &blocks[i]
 		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
-			docs = append(docs, made(map[string]any{"apiVersion": "v1", "kind": "described object", "metadata": map[string]any{"name": d.field("Name")}}))
+			left = append(left, d.field("Name"))
 			continue
 		}
 		// Endpoints and EndpointSlices list all addresses, also those that are not ready: what the Service lists is among them.
@@ -74,6 +76,9 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 			return (e.isEndpoints() || e.isSlice()) && of == d.field("Name") && e.field("Namespace") == d.field("Namespace")
 		})
 		docs = append(docs, d.documents(shown)...)
+	}
+	if len(left) > 0 {
+		docs[0].note = fmt.Sprintf("of kubectl describe, only Services, Endpoints, EndpointSlices and Pods are read, and not: %s", nearest.Few(left))
 	}
 	return docs, true
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
@@ -407,6 +408,12 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have names instead of addresses (addressType FQDN): service proxies ignore them", object),
 			Do: "write EndpointSlices with addresses, or make the Service one of type ExternalName",
 		}
+	case family != "" && !slices.Contains(families, family) && len(svc.Spec.IPFamilies) > 1 && string(svc.Spec.IPFamilies[0]) != family && fromEndpoints(svc, found[0]):
+		return false, Finding{
+			Code: NotShown, Object: object, Field: "spec.ipFamilies",
+			Text: fmt.Sprintf("whether %s has %s endpoints is not known: Endpoints, and kubectl describe before 1.31, have those of its first family only", object, family),
+			Do:   fmt.Sprintf("add the output of kubectl -n %s get endpointslices -o yaml", svc.Namespace),
+		}
 	case family != "" && !slices.Contains(families, family):
 		return false, Finding{
 			Code: OtherFamily, Object: object, Field: "spec.ipFamilies",
@@ -448,6 +455,11 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 		f.Text, f.Do = f.Text+outdated, checkController
 	}
 	return false, f
+}
+
+// fromEndpoints reports whether an EndpointSlice of a Service with a selector was made of its Endpoints, or of what kubectl prints.
+func fromEndpoints(svc *corev1.Service, s *discoveryv1.EndpointSlice) bool {
+	return s.Annotations[manifest.ReadyOnly] != "" || controllers.Mirrored(s) && len(svc.Spec.Selector) > 0
 }
 
 // checkController is what to do about EndpointSlices that lack Pods that are ready.

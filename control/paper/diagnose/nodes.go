@@ -158,6 +158,9 @@ func (c *Cluster) NotReady(node string) *Finding {
 	}
 	text := fmt.Sprintf("node %s is not ready (condition Ready is %s): %s on it %s no new flows, and what %s may be lost",
 		node, conditions[at].Status, quantity.Count(pods, "Pod"), verb(pods, "gets", "get"), verb(pods, "it sends", "they send"))
+	if pods == 0 {
+		text = fmt.Sprintf("node %s is not ready (condition Ready is %s): packets that it gets may be lost", node, conditions[at].Status)
+	}
 	if n := c.readyOn(node); n > 0 {
 		text = fmt.Sprintf("node %s is not ready (condition Ready is %s): EndpointSlices still have %s on it as ready, so new flows go there and may be lost",
 			node, conditions[at].Status, quantity.Count(n, "endpoint"))

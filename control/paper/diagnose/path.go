@@ -256,7 +256,15 @@ func (w *inquiry) origin(source netip.Addr, to netip.AddrPort) (node, is string)
 func (w *inquiry) arrival(source netip.Addr, to func(node string) (at netip.AddrPort, ok bool)) (node string, at netip.AddrPort) {
 	var serving, dropping []string
 	var health int32
+	var names, down []string
 	for _, n := range w.nodes.names {
+		if w.NotReady(n) == nil {
+			names = append(names, n)
+		} else {
+			down = append(down, n)
+		}
+	}
+	for _, n := range append(names, down...) {
 		dst, ok := to(n)
 		if !ok {
 			continue
