@@ -65,6 +65,8 @@ func foreignAt(begin, flag string) string {
 		return "this is the output of ip addr: give that of ip -j addr"
 	case flag == "--host" && plainRoutes.MatchString(first):
 		return "this is the output of ip route: give that of ip -j route"
+	case strings.Contains(first, "IPVS connection entries"):
+		return "these are connections of IPVS (ipvsadm -Lnc): give the virtual servers, the output of ipvsadm -Ln"
 	case complaint.MatchString(first):
 		return "kubectl printed no objects: " + complaint.FindString(first)
 	}

@@ -119,16 +119,27 @@ func rangesOf(sets map[string]*iptables.Set) map[addressKey][]netip.Prefix {
 }
 
 // InNoSet are the virtual servers that none of kube-proxy's ipsets has, in the order of the text: its rules treat packets to
-// them as those to other programs of the node. nil: there are no such sets.
+// them as those to other programs of the node. nil: there are none, or the sets are not in the text.
 func InNoSet(s *ipvs.State, sets map[string]*iptables.Set) (list []*ipvs.VirtualServer) {
 	kinds := kindsOf(sets)
 	if len(kinds) == 0 {
 		return nil
 	}
 	for _, v := range s.Servers {
-		if v.Protocol != 0 && kinds.of(v) == "" {
+		if v.Protocol != 0 && kinds.of(v) == "" && hasSetsFor(sets, v) {
 			list = append(list, v)
 		}
 	}
 	return list
+}
+
+// hasSetsFor reports whether a text has the ipsets that kube-proxy has for addresses like that of a virtual server, and not only
+// others: those of cluster IPs, and of node ports.
+func hasSetsFor(sets map[string]*iptables.Set, v *ipvs.VirtualServer) bool {
+	family, protocol := "KUBE-", decision.Protocol(v.Protocol).String()
+	if v.IPv6 {
+		family = "KUBE-6-"
+	}
+	inRange := v.Address.Port() >= 30000 && v.Address.Port() <= 32767
+	return sets[family+"CLUSTER-IP"] != nil && (!inRange || sets[family+"NODE-PORT-"+protocol] != nil || sets[family+"NODE-PORT-"+protocol+"-HASH"] != nil)
 }

@@ -27,6 +27,12 @@ func ExamineIPVS(s *ipvs.State, mode proxymode.Mode, known survey.Known) (found 
 			})
 		}
 	}
+	if mode == proxymode.ModeIPVS && len(s.Servers) == 0 && len(s.Excerpt) == 0 {
+		found = append(found, Finding{
+			Code: NoRealServer, Text: fmt.Sprintf("IPVS has no virtual servers, but the rules are those of %s: no Service works here, unless ipvsadm ran in another network namespace", mode),
+			Do: "run ipvsadm on the node itself, not in a Pod, and look for errors in kube-proxy's log",
+		})
+	}
 	if mode == proxymode.ModeIPVS {
 		found = append(found, inNoSet(s, known)...)
 	}

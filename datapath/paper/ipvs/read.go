@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/bits"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,9 @@ func Read(r io.Reader) (*State, error) {
 	s := &reader{state: &State{Format: Save}, known: make(map[identity]*VirtualServer), knownReal: make(map[realIdentity]bool)}
 	for line := range strings.Lines(string(text)) {
 		s.number++
+		if bold := strings.TrimSpace(line); strings.HasPrefix(bold, "**") {
+			line = strings.Trim(bold, "*")
+		}
 		s.words = split(line)
 		s.end = len(strings.TrimRight(line, "\r\n")) + 1
 		if len(s.words) == 0 || strings.HasPrefix(s.words[0].text, "#") {
@@ -53,7 +57,12 @@ func Read(r io.Reader) (*State, error) {
 			s.gap()
 			continue
 		}
-		if err := s.line(); err != nil {
+		all := s.words
+		err := s.line()
+		switch cut := !strings.HasSuffix(line, "\n") && s.titled && all[0].text == "->"; {
+		case err != nil && cut:
+			s.gap()
+		case err != nil && !s.masked(all):
 			return nil, err
 		}
 	}
@@ -63,6 +72,13 @@ func Read(r io.Reader) (*State, error) {
 	if s.headless {
 		s.gap()
 	}
+	s.state.Servers = slices.DeleteFunc(s.state.Servers, func(v *VirtualServer) bool {
+		unknown := len(v.Real) == 0 && slices.Contains(s.state.Excerpt, v.String())
+		if unknown {
+			s.hide(v)
+		}
+		return unknown
+	})
 	s.state.index = s.known
 	return s.state, nil
 }
@@ -83,8 +99,38 @@ func (s *reader) gap() {
 	}
 	if len(last.Real) == 0 {
 		s.state.Servers = all[:len(all)-1]
-		delete(s.known, last.identity())
+		s.hide(last)
 	}
+}
+
+// hide leaves a virtual server out, of which the text shows no real servers.
+func (s *reader) hide(v *VirtualServer) {
+	delete(s.known, v.identity())
+	s.state.Hidden = append(s.state.Hidden, v)
+}
+
+// hidden is an address or a port of which somebody masked a part.
+var hidden = regexp.MustCompile(`^\[?[0-9a-f.:]*[xX*#]+[0-9a-fxX.:*#]*\]?(:[0-9xX*#]+)?$`)
+
+// masked reports whether a row of a listing has a masked address. Such a real server is missing, and such a virtual server with
+// those below it.
+func (s *reader) masked(words []word) bool {
+	if !s.titled || len(words) < 2 || !hidden.MatchString(words[1].text) {
+		return false
+	}
+	name := words[0].text + " " + words[1].text
+	if n := len(s.state.Servers); words[0].text == "->" {
+		if s.orphans || n == 0 {
+			return true
+		}
+		name = s.state.Servers[n-1].String()
+	} else {
+		s.orphans = true
+	}
+	if !slices.Contains(s.state.Excerpt, name) {
+		s.state.Excerpt = append(s.state.Excerpt, name)
+	}
+	return true
 }
 
 // IsLine reports whether a line is one of the output of ipvsadm.

@@ -20,6 +20,8 @@ type State struct {
 	// Excerpt names the virtual servers of a part of a listing, whose real servers may be missing, or some of them. Those without any are
 	// not in Servers.
 	Excerpt []string
+	// Hidden are these: the text shows none of their real servers.
+	Hidden []*VirtualServer
 
 	index map[identity]*VirtualServer
 }
@@ -166,10 +168,15 @@ func (s *State) Find(protocol uint8, to netip.AddrPort, mark uint32) *VirtualSer
 	return nil
 }
 
+// Hides reports whether the text has a virtual server for packets, and none of its real servers.
+func (s *State) Hides(protocol uint8, to netip.AddrPort) bool {
+	return slices.ContainsFunc(s.Hidden, func(v *VirtualServer) bool { return v.Protocol == protocol && v.Address == to })
+}
+
 // Addresses are those of the virtual servers of a family, sorted, each once.
 func (s *State) Addresses(ipv6 bool) []netip.Addr {
 	var all []netip.Addr
-	for _, v := range s.Servers {
+	for _, v := range slices.Concat(s.Servers, s.Hidden) {
 		if v.Protocol != 0 && v.IPv6 == ipv6 {
 			all = append(all, v.Address.Addr())
 		}

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -121,6 +122,9 @@ func (w *walk) serve(h Hook) (elsewhere, ok bool) {
 	}
 	if w.entry.served == nil {
 		v := w.machine.options.IPVS.Find(p.Protocol, p.Destination, p.Mark)
+		if v == nil && w.machine.options.Assume == AssumeNothing && w.machine.options.IPVS.Hides(p.Protocol, p.Destination) {
+			return false, w.end(Stopped, nil, fmt.Sprintf("%s is a virtual server of IPVS, and none of its real servers is in the listing: ipvsadm -Sn shows all", p.Destination))
+		}
 		if v == nil || !w.begins() {
 			return false, true
 		}
@@ -148,6 +152,9 @@ func (w *walk) begins() bool {
 func (w *walk) schedule(v *ipvs.VirtualServer) bool {
 	c := v.Choose(ipvs.Client{From: w.Packet.Source, To: w.Packet.Destination})
 	w.grant("that IPVS does as documented: %s", c.Basis)
+	if slices.Contains(w.machine.options.IPVS.Excerpt, v.String()) {
+		w.grant("that virtual server %s has no other real servers than those in the part of the listing", v)
+	}
 	if c.Assumed != "" {
 		w.grant("%s", c.Assumed)
 	}
