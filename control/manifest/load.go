@@ -302,6 +302,12 @@ func (l *loader) takeDocument(at Place, d document) {
 // contents takes the objects of a document. It returns false for a List whose items have to be
 // parsed as a whole.
 func (l *loader) contents(at Place, d *document) bool {
+	if items, ok := d.Value.([]any); ok && len(d.Duplicates) == 0 && len(items) > 0 && isObject(items[0]) { // as jq .items makes it
+		for i, item := range items {
+			l.item(Place{File: at.File, Document: at.Document, Item: i}, item, typeName{}, nil)
+		}
+		return true
+	}
 	t, m, ok := l.typeOf(at, d.Value, typeName{})
 	if !ok {
 		return false
@@ -344,6 +350,12 @@ func (l *loader) contents(at Place, d *document) bool {
 		l.item(Place{File: at.File, Document: at.Document, Item: i}, item, element, duplicates[i])
 	}
 	return true
+}
+
+// isObject reports whether an element of a list looks like an object of Kubernetes.
+func isObject(item any) bool {
+	m, ok := item.(map[string]any)
+	return ok && m["kind"] != nil && m["apiVersion"] != nil
 }
 
 // envelope checks the fields of a List besides its items.

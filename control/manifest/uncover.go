@@ -48,14 +48,18 @@ func uncover(data []byte) ([]byte, bool) {
 			continue
 		}
 		inYAML := strings.HasPrefix(rest, "apiVersion") || strings.HasPrefix(rest, "kind")
+		between := -1 // the last line that is none of the document
 		for j := range lines {
 			if j < i {
 				lines[j] = ""
 				continue
 			}
 			lines[j] = withoutFront(lines[j], front)
-			if inYAML && !topLevel.MatchString(lines[j]) || strings.HasPrefix(lines[j], "```") {
-				lines[j] = ""
+			switch {
+			case inYAML && !topLevel.MatchString(lines[j]) || strings.HasPrefix(lines[j], "```"):
+				lines[j], between = "", j
+			case inYAML && between >= 0 && begins.MatchString(lines[j]):
+				lines[between], between = "---", -1
 			}
 		}
 		text = strings.Join(lines, "\n")
