@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow/nodepath"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
@@ -162,7 +163,7 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		switch {
 		case a.Has(f):
 		case !fails && a.someFail(&f, failing[f]):
-		case a.Cause == nil && fails && f.Code.Severity() == Error:
+		case a.Cause == nil && fails && (f.Code.Severity() == Error || f.Code == NotShown):
 			a.Cause = &f
 		default:
 			a.Notes = append(a.Notes, f)
@@ -184,6 +185,13 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	return nil
 }
 
+// leadsTo reports whether the node has a route to an address besides its default route.
+func (n *Saved) leadsTo(to netip.Addr) bool {
+	return n.Known.Host != nil && slices.ContainsFunc(n.Known.Host.Routes, func(r netfilter.Route) bool {
+		return r.Type == netfilter.Unicast && r.Destination.Bits() > 0 && r.Destination.Contains(to)
+	})
+}
+
 // someFail makes a finding the problem of endpoints, and reports whether the answer has some of them.
 func (a *Answer) someFail(f *Finding, of []netip.AddrPort) (some bool) {
 	for i := range a.Endpoints {
@@ -197,6 +205,12 @@ func (a *Answer) someFail(f *Finding, of []netip.AddrPort) (some bool) {
 // withoutObjects replaces what an answer says of objects that were made of rules: why a Service has no endpoints, and the names
 // of virtual servers.
 func (a *Answer) withoutObjects(n *Saved, protocol decision.Protocol, to netip.AddrPort, blocked []Finding) {
+	if a.Cause != nil && a.Cause.Code == UnknownAddress && (!to.Addr().IsPrivate() || n.leadsTo(to.Addr())) {
+		a.Cause = &Finding{
+			Code: NotShown, Text: fmt.Sprintf("%s is no address of a Service; rules do not show Pods, other nodes and other hosts", to.Addr()),
+			Do: "nfqproxy trace with the same bundle follows a packet to any address",
+		}
+	}
 	if a.Cause != nil && len(blocked) > 0 && (a.Cause.Code == NoSelector || a.Cause.Code == NoSlices) {
 		a.Cause = nil
 	}
@@ -229,6 +243,13 @@ func (n *Saved) follow(protocol decision.Protocol, from netip.Addr, to netip.Add
 	}
 	ends = make(map[Finding][]netip.AddrPort)
 	for _, l := range s.Losses {
+		if l.Effect == survey.Unmasqueraded && slices.Contains(l.Kinds, survey.OtherPod) && n.Known.Host != nil && !n.Known.Host.Has(to.Addr()) {
+			found = append(found, Finding{
+				Code: NotShown, Text: fmt.Sprintf("%s is not behind %s, and its own node decides about packets to %s", from, n.Node, to),
+				Do: "collect a bundle on that node",
+			})
+			continue
+		}
 		if l.Certainty != survey.NotKnown {
 			f := lossFinding(l, len(n.Dumps) > 1, n.Known.TraceFlags)
 			f.Object = fileOf(l, n.Dumps)
