@@ -123,8 +123,8 @@ func TestRPM(t *testing.T) {
 	m := newMachine(t, "rpm", "man", "nft", "curl", "systemd-analyze")
 	_, version := release(t)
 	file := "/mnt/nfqproxy-" + strings.TrimPrefix(version, "v") + "-1." + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH] + ".rpm"
-	m.expect("rpm --query --package --list "+file, "(?s)^/etc/default/nfqproxy\n/etc/nfqproxy/config.conf\n/usr/bin/kubectl-nfqproxy\n/usr/bin/kubectl_complete-nfqproxy\n/usr/bin/nfqproxy\n/usr/lib/systemd/system/nfqproxy.service\n.*"+
-		"/usr/share/licenses/nfqproxy/LICENSE\n/usr/share/licenses/nfqproxy/THIRD_PARTY_LICENSES\n/usr/share/man/man1/nfqproxy-cleanup.1.gz\n.*/usr/share/zsh/site-functions/_nfqproxy\n$")
+	m.expect("rpm --query --package --list "+file, "(?s)^/etc/default/nfqproxy\n/etc/nfqproxy/config.conf\n/usr/bin/kubectl-nfqproxy\n/usr/bin/kubectl_complete-nfqproxy\n/usr/bin/nfqproxy\n/usr/bin/nfqproxyd\n/usr/lib/systemd/system/nfqproxy.service\n.*"+
+		"/usr/share/licenses/nfqproxy/LICENSE\n/usr/share/licenses/nfqproxy/THIRD_PARTY_LICENSES\n/usr/share/man/man1/nfqproxy-balance.1.gz\n.*/usr/share/zsh/site-functions/_nfqproxy\n$")
 	m.expect("rpm --query --package --configfiles "+file, "^/etc/default/nfqproxy\n/etc/nfqproxy/config.conf\n$")
 	m.expect("rpm --query --package --queryformat '%{LICENSE} %{VERSION} %{BUILDHOST}' "+file, "^Apache-2.0 "+strings.TrimPrefix(version, "v")+" localhost$")
 	// This machine's database is dpkg's.
@@ -183,7 +183,8 @@ E`)
 	m.run(ctr + "images import --all-platforms /mnt/nfqproxy-" + version + "-image.tar")
 	m.expect(ctr+"images list", image+" .*linux/amd64,linux/arm64")
 	m.expect(ctr+"run --rm "+image+" one /nfqproxy version", "^nfqproxy "+version+" ")
-	m.expect(ctr+"run --rm "+image+" two", "nfqproxy replaces kube-proxy on a node")
+	m.expect(ctr+"run --rm "+image+" two", "^nfqproxy shows which way a connection")
+	m.expect(ctr+"run --rm "+image+" daemon /nfqproxyd --version", "^nfqproxyd "+version+"\n")
 	m.run("mkdir /tmp/image && " + ctr + "images mount " + image + " /tmp/image")
 	m.expect("head -n 2 /tmp/image/licenses/LICENSE", "Apache License")
 	m.licenses("/tmp/image/licenses/THIRD_PARTY_LICENSES")
