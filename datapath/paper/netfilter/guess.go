@@ -49,6 +49,8 @@ func GuessHost(dumps []*iptables.Dump, known *Host, p *iptables.Packet) (*Host, 
 			h.Interfaces[i].Addresses = slices.Clip(h.Interfaces[i].Addresses)
 		}
 		family := dumps[0].Family
+		// ip -j route prints the routes of IPv4 only.
+		h.allRoutes = h.allRoutes && slices.ContainsFunc(h.Routes, func(r Route) bool { return r.Destination.Addr().Is6() == (family == iptables.IPv6) })
 		g := &guesser{
 			host: &h, packet: p, family: family, hints: evidence, dumps: dumps, choice: c,
 			inside: make(map[string]bool), given: newNetwork(known, family), addressGiven: known.known(family != iptables.IPv6),
