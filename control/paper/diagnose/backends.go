@@ -122,7 +122,7 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 			return Finding{}, false
 		case bad:
 			return cause, true
-		case c.isUnsubmitted(svc) && len(c.elsewhere(svc)) == 0:
+		case (c.isUnsubmitted(svc) || c.lacksSlices(svc)) && len(c.elsewhere(svc)) == 0:
 			return Finding{}, false // a Service whose Pods are in other files
 		}
 		in = new(namespace)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
@@ -100,6 +101,8 @@ func (e *examination) service(svc *corev1.Service) {
 	}
 	e.nodePortRange(svc)
 	if f := e.readiness(svc); f != nil {
+		e.add(*f)
+	} else if f := e.leftOut(svc); f != nil {
 		e.add(*f)
 	}
 	e.slicesOf(svc)
@@ -254,6 +257,35 @@ func (c *Cluster) readiness(svc *corev1.Service) *Finding {
 	return &Finding{
 		Code: SomeNotReady, Object: objectOf(svc), Text: fmt.Sprintf("%d of %d Pods of %s are not ready%s: %s", len(states), len(pods), objectOf(svc), publish, nearest.Few(states)),
 		Do: fmt.Sprintf("kubectl -n %s describe pods", svc.Namespace),
+	}
+}
+
+// leftOut is the finding of Pods that are ready and in none of the EndpointSlices that the controller has made of others; nil: there
+// are none.
+func (e *examination) leftOut(svc *corev1.Service) *Finding {
+	listed := make(map[string]bool)
+	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		if s.Labels[discoveryv1.LabelManagedBy] != managedByController {
+			return nil
+		}
+		for i := range s.Endpoints {
+			if ref := s.Endpoints[i].TargetRef; ref != nil {
+				listed[ref.Name] = true
+			}
+		}
+	}
+	var names []string
+	for _, p := range e.podsIn[svc.Namespace].selected(svc.Spec.Selector) {
+		if !listed[p.Name] && p.DeletionTimestamp == nil && isReady(p) && e.templateOf(p) == nil {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 || len(listed) == 0 {
+		return nil
+	}
+	return &Finding{
+		Code: SomeNotReady, Object: objectOf(svc), Text: fmt.Sprintf("Pods of %s are ready, and in none of its EndpointSlices, so they get no flows: %s", objectOf(svc), nearest.Few(names)),
+		Do: checkController,
 	}
 }
 

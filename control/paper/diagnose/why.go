@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -139,6 +140,10 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 	}
 	if err != nil {
 		return nil, &QuestionError{"to", "destination", err}
+	}
+	if p := from.pod; p != nil && to.service != nil && p.Namespace != to.service.Namespace && !strings.ContainsAny(text, "/.") && w.answer.Cause == nil && w.answer.Unless == "" {
+		name, _, _ := strings.Cut(text, ":")
+		w.answer.Unless = fmt.Sprintf("the source uses the name %s alone, which DNS looks up in its own namespace %s (from there it is %s.%s)", name, p.Namespace, name, to.service.Namespace)
 	}
 	w.answer.Settle()
 	return w.answer, nil
