@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 )
 
 // Compile makes the rules of a ruleset that packets of a family meet; nil: there are none. Notes are what of the ruleset is
@@ -66,6 +67,7 @@ type compiler struct {
 	dynamic map[string]bool             // the sets that rules change
 	tables  map[tableKey]*table
 	out     *iptables.Table
+	terse   bool // kube-proxy's sets have elements, and nft -t did not print them
 	json    bool // the ruleset is JSON, all of which nft prints in one line
 	blocks  int  // chains without a name
 }
@@ -78,9 +80,15 @@ func tableOf(t *nftables.Table, family iptables.Family) *iptables.Table {
 		dynamic: make(map[string]bool), tables: make(map[tableKey]*table),
 		out: &iptables.Table{Name: string(t.Family) + " " + t.Name, Line: t.Line},
 	}
+	elements := 0
 	for _, s := range t.Sets {
 		c.sets[s.Name] = s
+		elements += len(s.Elements)
 	}
+	c.terse = t.Name == nftproxy.Table && elements == 0 && slices.ContainsFunc(t.Chains, func(ch *nftables.Chain) bool {
+		_, ok := nftproxy.ParseName(ch.Name)
+		return ok && len(ch.Rules) > 0
+	})
 	for _, o := range t.Objects {
 		c.objects[o.Kind+" "+o.Name] = o
 	}

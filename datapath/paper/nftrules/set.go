@@ -52,6 +52,9 @@ func (c *compiler) table(data nftables.Expr, fields []field) (*table, error) {
 	if declared == nil {
 		return nil, fmt.Errorf("the file has no set %s", ref)
 	}
+	if c.terse && !c.dynamic[string(ref)] {
+		return nil, fmt.Errorf("the elements of %s are not in the file: nft without -t prints them", ref)
+	}
 	var form strings.Builder
 	for _, f := range fields {
 		fmt.Fprintf(&form, "%p %d %d,", f.kind, f.shift, f.Size())
