@@ -389,16 +389,22 @@ func ownAddress(host *netfilter.Host, uplink string, f decision.Family) (own net
 	return own
 }
 
-// Outsiders are addresses for documentation (RFC 5737, RFC 3849, RFC 9637), one of which stands for all clients outside.
+// Outsiders are addresses, one of which stands for all clients outside: those for documentation (RFC 5737, RFC 3849, RFC 9637), two of
+// each network, and one for benchmarks (RFC 2544, RFC 5180).
 func Outsiders(f decision.Family) []netip.Addr {
+	list := "203.0.113.9 198.51.100.9 192.0.2.9 203.0.113.77 198.51.100.77 192.0.2.77 198.18.0.9"
 	if f == decision.IPv6 {
-		return []netip.Addr{netip.MustParseAddr("2001:db8:1::9"), netip.MustParseAddr("3fff::9")}
+		list = "2001:db8:1::9 3fff::9 2001:db8:f::77 3fff::77 2001:2::9"
 	}
-	return []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("192.0.2.9")}
+	var all []netip.Addr
+	for text := range strings.FieldsSeq(list) {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
 }
 
-// outsider is one that the host does not have, and that no rule or set names: a rule about a single client, as that of fail2ban, says nothing about the others, and
-// people write such addresses in the place of real ones.
+// outsider is one that the host does not have, and that no rule or set names: a rule about some clients, such as fail2ban's, says
+// nothing about the others, and people write such addresses in the place of real ones.
 func (s *surveyor) outsider() netip.Addr {
 	all := Outsiders(s.family())
 	if i := slices.IndexFunc(all, func(a netip.Addr) bool { return !s.host.Has(a) && !s.names(a) }); i >= 0 {
