@@ -143,8 +143,8 @@ func neighbourFinding(l *survey.Loss, several bool) Finding {
 		does = "rejects"
 	}
 	for i, k := range l.Kinds {
-		of := map[survey.Kind]string{survey.Pod: "the node's pods", survey.Node: "other nodes and routers"}[k]
-		whose = append(whose, of+" ("+l.Devices[i]+")")
+		of := map[survey.Kind]string{survey.Pod: "the node's pods", survey.Node: "other nodes and routers", survey.NamedPod: "a pod"}[k]
+		whose = append(whose, of+" ("+l.Neighbours[i]+")")
 	}
 	return Finding{
 		Code: HostRuleDrops,

@@ -47,8 +47,8 @@ type Loss struct {
 	Why string
 	// Tunnel is the one whose packets are dropped; only with DropsTunnel.
 	Tunnel *Tunnel
-	// Devices are those by which neighbour discovery fails; only with DropsNeighbours.
-	Devices []string
+	// Neighbours are the devices, and addresses of pods, of each of Kinds; only with DropsNeighbours.
+	Neighbours []string
 	// Rule is the reason; nil: the policy of the chain, or, without a chain, no rule.
 	Rule         *iptables.Rule
 	Table, Chain string

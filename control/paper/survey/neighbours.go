@@ -22,31 +22,41 @@ func (s *surveyor) followNeighbours() error {
 		return nil
 	}
 	uplink := uplinkOf(s.host, s.family())
-	from := map[string]netip.Addr{uplink: freeIn(nodeNetwork(s.address, 0), map[netip.Addr]bool{s.address: true}, netip.Prefix{})}
-	kinds := map[string]Kind{uplink: Node}
-	devices := []string{uplink}
+	own, peer := netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fe80::99")
+	near := freeIn(nodeNetwork(s.address, 0), map[netip.Addr]bool{s.address: true}, netip.Prefix{})
+	list := []neighbour{{Node, uplink, uplink, []netip.Addr{peer, near}}}
 	if pod := s.sources[Pod]; pod != nil && pod.Device != uplink && !strings.HasPrefix(pod.Device, "lxc") { // Cilium answers its pods below
-		from[pod.Device], kinds[pod.Device], devices = pod.Addr, Pod, append(devices, pod.Device)
+		list = append(list, neighbour{Pod, pod.Device, pod.Device, []netip.Addr{peer, pod.Addr}})
+		for _, pod := range s.named {
+			list = append(list, neighbour{NamedPod, pod.Addr.String(), pod.Device, []netip.Addr{pod.Addr}})
+		}
 	}
 	host := *s.host
 	host.Interfaces = slices.Clone(host.Interfaces)
-	own := netip.MustParseAddr("fe80::1")
-	for _, device := range devices {
-		host.AddAddress(device, netip.PrefixFrom(own, 64))
+	for _, n := range list {
+		host.AddAddress(n.device, netip.PrefixFrom(own, 64))
 	}
 	machine, err := s.machineOf(&host)
 	if err != nil {
 		return err
 	}
-	for _, device := range devices {
+	for _, n := range list {
 		for _, kind := range []uint8{neighbourAdvert, neighbourSolicitation} {
-			if w := s.deaf(machine, device, kind, []netip.Addr{netip.MustParseAddr("fe80::99"), from[device]}, []netip.Addr{own, s.address, netip.MustParseAddr("ff02::1:ff00:1")}); w != nil {
-				s.loseNeighbours(device, kinds[device], w)
+			if w := s.deaf(machine, n.device, kind, n.from, []netip.Addr{own, s.address, netip.MustParseAddr("ff02::1:ff00:1")}); w != nil {
+				s.loseNeighbours(&n, w)
 				break
 			}
 		}
 	}
 	return nil
+}
+
+// neighbour is who sends packets of neighbour discovery to the host.
+type neighbour struct {
+	kind   Kind
+	name   string // of the device or, of one pod, its address
+	device string
+	from   []netip.Addr
 }
 
 // deaf is a way of a packet of neighbour discovery that a rule or policy drops, if all such packets by a device are dropped for
@@ -83,15 +93,17 @@ func ends(machine *netfilter.Machine, p iptables.Packet, work *netfilter.Work) (
 	return lost, all && rest == 0
 }
 
-// loseNeighbours records that a rule or policy drops neighbour discovery by a device.
-func (s *surveyor) loseNeighbours(device string, kind Kind, w *netfilter.Way) {
+// loseNeighbours records that a rule or policy drops neighbour discovery.
+func (s *surveyor) loseNeighbours(n *neighbour, w *netfilter.Way) {
 	for _, l := range s.order {
 		if l.Effect == DropsNeighbours && l.Rule == w.By && l.Table == w.Table && l.Chain == w.Chain {
-			l.Devices, l.Kinds = append(l.Devices, device), append(l.Kinds, kind)
+			if n.kind != NamedPod || !slices.Contains(l.Kinds, Pod) {
+				l.Neighbours, l.Kinds = append(l.Neighbours, n.name), append(l.Kinds, n.kind)
+			}
 			return
 		}
 	}
-	l := &Loss{Effect: DropsNeighbours, Devices: []string{device}, Kinds: []Kind{kind}, Rule: w.By, Table: w.Table, Chain: w.Chain, Rejected: w.Verdict == netfilter.Rejected}
+	l := &Loss{Effect: DropsNeighbours, Neighbours: []string{n.name}, Kinds: []Kind{n.kind}, Rule: w.By, Table: w.Table, Chain: w.Chain, Rejected: w.Verdict == netfilter.Rejected}
 	if w.By == nil {
 		l.File, l.Line = s.policyPlace(w.Table, w.Chain)
 	}
