@@ -118,6 +118,9 @@ func lossEffect(l *survey.Loss) effect {
 		}
 	case survey.Diverted:
 		e = effect{NotTranslated, "sends elsewhere", "may send elsewhere", "exclude service addresses from the rule"}
+		if l.Rule != nil && strings.HasPrefix(l.Rule.Chain, "CNI-DN-") {
+			e.do = "give the Pod another hostPort, or the Service another port: the network plugin forwards the hostPort of a Pod by this rule"
+		}
 	case survey.Unmasqueraded:
 		const past = ": the endpoint replies to the client directly, not to this node, which would translate the reply"
 		e = effect{
