@@ -645,6 +645,8 @@ func (d *described) containers(field string) (specs, statuses []any) {
 			if _, running := now["running"]; running && value == "True" && field != "Containers" {
 				spec["restartPolicy"] = "Always" // a sidecar: another init container is ready when it has ended
 			}
+		case "Restart Count":
+			spec = nil // what follows, such as the environment, may have fields of these names
 		}
 	}
 	return specs, statuses

@@ -316,10 +316,8 @@ func (c *Cluster) stateOf(p *corev1.Pod) string {
 				return "its node " + p.Spec.NodeName + " is not ready"
 			}
 			state := "not ready"
-			if slices.ContainsFunc(p.Status.Conditions, func(o corev1.PodCondition) bool {
-				return o.Type == corev1.ContainersReady && o.Status == corev1.ConditionTrue
-			}) {
-				state = "its containers are ready, and its condition Ready is False: see its readiness gates"
+			if list := p.Status.ContainerStatuses; len(list) > 0 && !slices.ContainsFunc(list, func(s corev1.ContainerStatus) bool { return !s.Ready }) {
+				state = "its containers are ready, and its condition Ready is False: see its readiness gates, and its kubelet"
 			}
 			return cmp.Or(o.Message, o.Reason, state)
 		}

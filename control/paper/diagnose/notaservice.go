@@ -118,8 +118,11 @@ func (w *inquiry) hostPort(p *corev1.Pod, port *corev1.ContainerPort, to netip.A
 func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 	node := w.nodes.with[to.Addr()]
 	var ports, open []string
+	var other *decision.ServicePort // of the other family, with the node port
 	for _, s := range w.table(w.answer.Node).Services() {
 		switch {
+		case node != "" && s.NodePort == to.Port() && s.Protocol == protocol && s.Family != decision.FamilyOf(to.Addr()):
+			other = s
 		case s.ClusterIP == to.Addr() || slices.Contains(s.ExternalIPs, to.Addr()) || slices.Contains(s.LoadBalancerIPs, to.Addr()):
 			ports = append(ports, fmt.Sprintf("%d/%s (%s)", s.Port, s.Protocol, s.Name))
 		case s.NodePort != 0 && s.Family == decision.FamilyOf(to.Addr()):
@@ -135,6 +138,12 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 		w.cause(Finding{
 			Code: NoSuchPort, Text: fmt.Sprintf("%s has no port %d/%s; it has %s", to.Addr(), to.Port(), protocol, nearest.Few(ports)),
 			Do: "use one of these ports",
+		})
+	case other != nil:
+		w.cause(Finding{
+			Code: OtherFamily, Object: "Service " + other.Name.Service().String(), Field: "spec.ipFamilies",
+			Text: fmt.Sprintf("%d is the node port of %s, which is %s only: it is not open on %s", to.Port(), other.Name, other.Family, to.Addr()),
+			Do:   fmt.Sprintf("use an %s address of the node, or make the Service dual-stack (spec.ipFamilyPolicy: PreferDualStack)", other.Family),
 		})
 	case node != "":
 		text := "there are no node ports"
