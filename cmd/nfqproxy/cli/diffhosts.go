@@ -34,6 +34,9 @@ func (f *diffFlags) compare(stdin io.Reader, stderr io.Writer, before, after str
 	if !compared {
 		return nil, fmt.Errorf("%s has %s, but %s has %s: give two of the same kind", was.Name, contents(was), is.Name, contents(is))
 	}
+	if savednode.IsBundle(before) && savednode.IsBundle(after) {
+		c.Notes = append(c.Notes, "addresses, routes, sysctls and ipsets of the bundles")
+	}
 	return c, nil
 }
 

@@ -328,14 +328,16 @@ type Start struct {
 // or an arriving packet can reach the chain.
 func (m *Machine) Find(name string, local bool) (*Start, error) {
 	var found []*chain
-	table, plain, qualified := strings.Cut(name, "/")
-	if !qualified {
-		plain = name
-	}
 	for _, b := range m.backends {
 		for _, t := range b.tables() {
-			if c := b.chains[t][plain]; c != nil && (!qualified || table == t) && (c.line != 0 || len(c.rules) > 0) {
-				found = append(found, c)
+			plain := strings.TrimPrefix(name, t+"/") // of nftables "ip kube-proxy"
+			if plain == name {
+				plain = strings.TrimPrefix(name, t[strings.LastIndexByte(t, ' ')+1:]+"/")
+			}
+			for _, chain := range []string{name, plain} { // kube-proxy has slashes in names
+				if c := b.chains[t][chain]; c != nil && !slices.Contains(found, c) && (c.line != 0 || len(c.rules) > 0) {
+					found = append(found, c)
+				}
 			}
 		}
 	}
