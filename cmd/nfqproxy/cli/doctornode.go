@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -15,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/conntracklist"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // nodeFiles are files about a node that doctor reads, besides its rules.
@@ -86,12 +88,23 @@ func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.
 		return nil, fmt.Errorf("--conntrack: %w", err)
 	}
 	defer file.Close()
-	entries, err := readPasted(file, conntracklist.Read, conntracklist.IsLine)
+	masked := 0
+	entries, err := readPasted(file, func(in io.Reader) ([]conntracklist.Entry, error) {
+		text, err := io.ReadAll(in)
+		if err != nil {
+			return nil, err
+		}
+		masked = len(maskedEntry.FindAllIndex(text, -1))
+		return conntracklist.Read(bytes.NewReader(maskedEntry.ReplaceAll(text, nil)))
+	}, conntracklist.IsLine)
 	if err == nil && len(entries) == 0 {
 		err = errors.New("no connection entries: give the output of conntrack -L, as root")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--conntrack %w", cmp.Or(foreignFile([]string{f.node.conntrack}, "--conntrack"), fmt.Errorf("%s: %w", f.node.conntrack, err)))
+	}
+	if masked > 0 {
+		note(stderr, fmt.Sprintf("%s has %s with masked addresses, left out: what they show is not known", f.node.conntrack, quantity.Count(masked, "entry")))
 	}
 	objects, err := f.read(ctx, stdin, stderr)
 	if err != nil {
@@ -103,3 +116,6 @@ func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.
 	}
 	return diagnose.New(objects, config).ConnectionEntries(entries), nil
 }
+
+// maskedEntry is a connection entry of which somebody masked an address.
+var maskedEntry = regexp.MustCompile(`(?m)^.*\b(src|dst)=[0-9a-f.:]*[xX*#].*$`)
