@@ -38,8 +38,8 @@ func Excerpt(text string) string {
 		return text
 	}
 	rest := text[at:]
-	for _, end := range []string{"\n```", "\n$ ", "\n# exit", "\nroot@"} {
-		rest, _, _ = strings.Cut(rest, end)
+	if end := outside.FindStringIndex(rest); end != nil {
+		rest = rest[:end[0]] + inside(rest[end[0]:])
 	}
 	before := strings.Split(text[:at], "\n")
 	changed := false
@@ -52,6 +52,21 @@ func Excerpt(text string) string {
 		return text[:at+len(rest)]
 	}
 	return strings.Join(before, "\n") + rest
+}
+
+// outside is a line that ends the output of a command: a fence, or a prompt.
+var outside = regexp.MustCompile("(?m)^(```|~~~|\\$( |$)|# exit|root@|\\[[^\\]\n]*\\][#$]|[\\w.-]+@[\\w.-]+:[^\\n]*[#$])")
+
+// inside leaves out the lines from such a line to the first one of the next output, and those behind the last.
+func inside(text string) string {
+	lines := strings.Split(text, "\n")
+	out := false
+	for i, line := range lines {
+		if out = (out || outside.MatchString(line)) && !textStart.MatchString(line); out {
+			lines[i] = ""
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // unwrapped puts the rests of lines that a mail program wrapped back: in a block that is indented, they stand at the beginning of a
