@@ -11,6 +11,8 @@ import (
 // TestMachine: a packet meets the rules of iptables and nftables together, a service proxy's among them, and those of iptables-nft once.
 func TestMachine(t *testing.T) {
 	const table = `{"nftables": [{"table": {"family": "ip", "name": "kube-proxy"}}, {"table": {"family": "ip", "name": "filter"}},
+{"chain": {"family": "ip", "table": "kube-proxy", "name": "nat-prerouting", "type": "nat", "hook": "prerouting", "prio": -100, "policy": "accept"}},
+{"chain": {"family": "ip", "table": "kube-proxy", "name": "nat-output", "type": "nat", "hook": "output", "prio": -100, "policy": "accept"}},
 {"chain": {"family": "ip", "table": "kube-proxy", "name": "c", "type": "filter", "hook": "forward", "prio": -1, "policy": "accept"}},
 {"rule": {"family": "ip", "table": "kube-proxy", "chain": "c", "handle": 1, "expr": [{"mangle": {"key": {"meta": {"key": "mark"}}, "value": 1}}]}},
 {"chain": {"family": "ip", "table": "filter", "name": "FORWARD", "type": "filter", "hook": "forward", "prio": 0, "policy": "drop"}}]}`
