@@ -142,25 +142,21 @@ const maxSpared = 16
 // spared are the networks outside that rules name as sources, and whose clients reach the endpoints of the connection.
 func (s *surveyor) spared(c *connection) (all []netip.Prefix) {
 	tried := make(map[netip.Prefix]bool)
-	for _, d := range s.dumps {
-		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
-			for _, m := range r.Matches {
-				source, _ := m.(iptables.Source)
-				p, ok := source.Network.Prefix()
-				if !ok || p.Bits() == 0 || decision.FamilyOf(p.Addr()) != s.family() || tried[p] || len(tried) == maxSpared || p.Overlaps(s.podNetwork()) || s.hasEndpoints(p) || p.IsSingleIP() && p.Addr() == s.address {
-					continue // or of no client outside
-				}
-				tried[p] = true
-				from := *c.from
-				if from.Addr = p.Addr(); !p.IsSingleIP() {
-					from.Addr = p.Masked().Addr().Next() // the first address of a network is no client's
-				}
-				v := walker{surveyor: s, machine: s.machine, work: netfilter.Work{Steps: 1}}
-				v.follow(&connection{target: c.target, from: &from})
-				if !slices.ContainsFunc(v.ways, func(e end) bool { return e.outcome != served }) {
-					all = append(all, p)
-				}
-			}
+	for _, m := range s.matches("raw", "mangle", "filter") {
+		source, _ := m.(iptables.Source)
+		p, ok := source.Network.Prefix()
+		if !ok || p.Bits() == 0 || decision.FamilyOf(p.Addr()) != s.family() || tried[p] || len(tried) == maxSpared || p.Overlaps(s.podNetwork()) || s.hasEndpoints(p) || p.IsSingleIP() && p.Addr() == s.address {
+			continue // or of no client outside
+		}
+		tried[p] = true
+		from := *c.from
+		if from.Addr = p.Addr(); !p.IsSingleIP() {
+			from.Addr = p.Masked().Addr().Next() // the first address of a network is no client's
+		}
+		v := walker{surveyor: s, machine: s.machine, work: netfilter.Work{Steps: 1}}
+		v.follow(&connection{target: c.target, from: &from})
+		if !slices.ContainsFunc(v.ways, func(e end) bool { return e.outcome != served }) {
+			all = append(all, p)
 		}
 	}
 	return all

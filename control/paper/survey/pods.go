@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -49,6 +50,26 @@ func rulesOf(d *iptables.Dump, tables ...string) (rules []*iptables.Rule) {
 		}
 	}
 	return rules
+}
+
+// matches are the matches of the rules of tables, as rulesOf has them, with their rules; without tables, of all rules.
+func (s *surveyor) matches(tables ...string) iter.Seq2[*iptables.Rule, iptables.Match] {
+	return func(yield func(*iptables.Rule, iptables.Match) bool) {
+		for _, d := range s.dumps {
+			for _, t := range d.Tables {
+				if len(tables) > 0 && d.Ruleset == nil && !slices.Contains(tables, t.Name) {
+					continue
+				}
+				for _, r := range t.Rules {
+					for _, m := range r.Matches {
+						if !yield(r, m) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
 }
 
 // podOf is a pod that a match is about; not valid: none.
@@ -109,24 +130,20 @@ func (s *surveyor) otherPodNetworks(uplink string) (scenarios []scenario) {
 	}
 	known := s.taken()
 	seen := make(map[netip.Prefix]bool)
-	for _, d := range s.dumps {
-		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
-			for _, m := range r.Matches {
-				p := networkOf(m)
-				if seen[p] || s.wrote(r) {
-					continue
-				}
-				seen[p] = true
-				if !p.IsValid() || p.IsSingleIP() || !p.Addr().IsPrivate() || p.Bits() > 8 && slices.ContainsFunc(s.targets, func(t target) bool { return p.Contains(t.to.Addr()) }) ||
-					slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) {
-					continue
-				}
-				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(scenarios) < 2*maxGuessedNetworks {
-					pod := &Source{Kind: Pod, Addr: a, Device: device}
-					for _, own := range []bool{false, true} {
-						scenarios = append(scenarios, scenario{host: s.withPod(pod, p, uplink, own), condition: podsIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}, few: true})
-					}
-				}
+	for r, m := range s.matches("raw", "mangle", "filter") {
+		p := networkOf(m)
+		if seen[p] || s.wrote(r) {
+			continue
+		}
+		seen[p] = true
+		if !p.IsValid() || p.IsSingleIP() || !p.Addr().IsPrivate() || p.Bits() > 8 && slices.ContainsFunc(s.targets, func(t target) bool { return p.Contains(t.to.Addr()) }) ||
+			slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) {
+			continue
+		}
+		if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(scenarios) < 2*maxGuessedNetworks {
+			pod := &Source{Kind: Pod, Addr: a, Device: device}
+			for _, own := range []bool{false, true} {
+				scenarios = append(scenarios, scenario{host: s.withPod(pod, p, uplink, own), condition: podsIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}, few: true})
 			}
 		}
 	}

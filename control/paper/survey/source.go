@@ -278,15 +278,9 @@ func (s *surveyor) endpointNetwork(host *netfilter.Host, uplink string) netip.Pr
 // namedNetworks are those that rules name, each once.
 func (s *surveyor) namedNetworks() []netip.Prefix {
 	named := make(map[netip.Prefix]bool)
-	for _, d := range s.dumps {
-		for _, t := range d.Tables {
-			for _, r := range t.Rules {
-				for _, m := range r.Matches {
-					if p := networkOf(m); p.IsValid() && !p.IsSingleIP() && p.Bits() > 8 {
-						named[p] = true
-					}
-				}
-			}
+	for _, m := range s.matches() {
+		if p := networkOf(m); p.IsValid() && !p.IsSingleIP() && p.Bits() > 8 {
+			named[p] = true
 		}
 	}
 	return slices.Collect(maps.Keys(named))
@@ -307,16 +301,11 @@ func (s *surveyor) taken() map[netip.Addr]bool {
 			taken[a.Prefix.Addr()] = true
 		}
 	}
-	for _, d := range s.dumps { // pods with network policies have rules of their own
-		for _, t := range d.Tables {
-			for _, r := range t.Rules {
-				for _, m := range r.Matches {
-					if from, ok := m.(iptables.Source); ok {
-						if p, ok := from.Network.Prefix(); ok && p.IsSingleIP() {
-							taken[p.Addr()] = true
-						}
-					}
-				}
+	// Pods with network policies have rules of their own.
+	for _, m := range s.matches() {
+		if from, ok := m.(iptables.Source); ok {
+			if p, ok := from.Network.Prefix(); ok && p.IsSingleIP() {
+				taken[p.Addr()] = true
 			}
 		}
 	}
@@ -422,29 +411,23 @@ func (s *surveyor) names(a netip.Addr) bool {
 			return true
 		}
 	}
-	for _, d := range s.dumps {
-		for _, t := range d.Tables {
-			for _, r := range t.Rules {
-				for _, m := range r.Matches {
-					switch m := m.(type) {
-					case iptables.Source:
-						if p, ok := m.Network.Prefix(); ok && within(p) {
-							return true
-						}
-					case iptables.Destination:
-						if p, ok := m.Network.Prefix(); ok && p.IsSingleIP() && p.Addr() == a {
-							return true
-						}
-					case iptables.IPRange:
-						if m.Source.Given && m.Source.Value.Contains(a) {
-							return true
-						}
-					case iptables.NativeMatch:
-						if n := iptables.Names(m); n != nil && slices.ContainsFunc(n.Sources(), within) {
-							return true
-						}
-					}
-				}
+	for _, m := range s.matches() {
+		switch m := m.(type) {
+		case iptables.Source:
+			if p, ok := m.Network.Prefix(); ok && within(p) {
+				return true
+			}
+		case iptables.Destination:
+			if p, ok := m.Network.Prefix(); ok && p.IsSingleIP() && p.Addr() == a {
+				return true
+			}
+		case iptables.IPRange:
+			if m.Source.Given && m.Source.Value.Contains(a) {
+				return true
+			}
+		case iptables.NativeMatch:
+			if n := iptables.Names(m); n != nil && slices.ContainsFunc(n.Sources(), within) {
+				return true
 			}
 		}
 	}

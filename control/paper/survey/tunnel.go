@@ -71,13 +71,9 @@ func (s *surveyor) tunnels() (list []*Tunnel) {
 
 // namedTunnels are the devices of tunnels that rules name.
 func (s *surveyor) namedTunnels() (names []string) {
-	for _, d := range s.dumps {
-		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
-			for _, m := range r.Matches {
-				if in, ok := m.(iptables.InInterface); ok && tunnelOf(in.Interface.Name) != nil && !slices.Contains(names, in.Interface.Name) {
-					names = append(names, in.Interface.Name)
-				}
-			}
+	for _, m := range s.matches("raw", "mangle", "filter") {
+		if in, ok := m.(iptables.InInterface); ok && tunnelOf(in.Interface.Name) != nil && !slices.Contains(names, in.Interface.Name) {
+			names = append(names, in.Interface.Name)
 		}
 	}
 	return names
@@ -187,19 +183,15 @@ func (s *surveyor) outerDevices() []string {
 		return names
 	}
 	inner := netfilter.PodDevices(s.dumps)
-	for _, d := range s.dumps {
-		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
-			for _, m := range r.Matches {
-				in, ok := m.(iptables.InInterface)
-				if !ok || in.Negated || in.Interface.Wildcard {
-					continue
-				}
-				name := in.Interface.Name
-				isInner := name == "lo" || tunnelOf(name) != nil || slices.Contains(inner, name) || slices.ContainsFunc([]string{"docker", "br-", "virbr", "lxdbr"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-				if !isInner && len(names) < maxNamedPods && !slices.Contains(names, name) {
-					names = append(names, name)
-				}
-			}
+	for _, m := range s.matches("raw", "mangle", "filter") {
+		in, ok := m.(iptables.InInterface)
+		if !ok || in.Negated || in.Interface.Wildcard {
+			continue
+		}
+		name := in.Interface.Name
+		isInner := name == "lo" || tunnelOf(name) != nil || slices.Contains(inner, name) || slices.ContainsFunc([]string{"docker", "br-", "virbr", "lxdbr"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		if !isInner && len(names) < maxNamedPods && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return names
