@@ -2,6 +2,8 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -76,4 +78,33 @@ func validateEndpoint(path string, t discoveryv1.AddressType, e discoveryv1.Endp
 			v.fail(path, "%q cannot be an endpoint: unspecified, loopback, link-local and multicast addresses cannot", s)
 		}
 	}
+}
+
+// betaSlice is the type of EndpointSlices that Kubernetes had up to 1.24.
+var betaSlice = typeName{"discovery.k8s.io/v1beta1", "EndpointSlice"}
+
+// ofBeta is one in the form of v1: the node and the zone of an endpoint were labels in its field topology.
+func ofBeta(m map[string]any) map[string]any {
+	m = maps.Clone(m)
+	endpoints, _ := m["endpoints"].([]any)
+	endpoints = slices.Clone(endpoints)
+	for i, e := range endpoints {
+		e, ok := e.(map[string]any)
+		topology, has := e["topology"].(map[string]any)
+		if !ok || !has {
+			continue
+		}
+		e = maps.Clone(e)
+		delete(e, "topology")
+		for field, label := range map[string]string{"nodeName": corev1.LabelHostname, "zone": corev1.LabelTopologyZone} {
+			if v := topology[label]; v != nil && e[field] == nil {
+				e[field] = v
+			}
+		}
+		endpoints[i] = e
+	}
+	if endpoints != nil {
+		m["endpoints"] = endpoints
+	}
+	return m
 }

@@ -5,17 +5,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
@@ -56,7 +51,7 @@ type Extended struct {
 // and those that start with a dot. A file holds any number of YAML or JSON
 // documents; a document is an object or a List of them.
 //
-// Services, EndpointSlices (discovery.k8s.io/v1), Endpoints, Nodes and Pods are kept, other
+// Services, EndpointSlices (discovery.k8s.io, v1 and v1beta1), Endpoints, Nodes and Pods are kept, other
 // kinds counted in Objects.Skipped. Endpoints are mirrored to EndpointSlices as the control plane does. If anything is wrong,
 // Load gives no objects and an [Errors] with all of it. That there is nothing to read is no error.
 func Load(paths []string) (*Objects, error) { return Options{}.Load(paths) }
@@ -103,7 +98,7 @@ var deploymentType = typeName{"apps/v1", "Deployment"}
 // kept reports whether objects of the type are kept, if only as Objects.Context or by LoadApplied.
 func (t typeName) kept() bool {
 	switch t {
-	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"},
+	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"}, betaSlice,
 		typeName{"v1", "Endpoints"}, typeName{"v1", "Node"}, typeName{"v1", "Pod"}:
 		return true
 	}
@@ -448,175 +443,8 @@ func (l *loader) typeOf(at Place, value any, inherited typeName) (typeName, map[
 			return typeName{}, nil, false
 		}
 	}
+	if t == betaSlice {
+		t.apiVersion, m = "discovery.k8s.io/v1", ofBeta(m)
+	}
 	return t, m, true
-}
-
-// object decodes, defaults, validates and keeps one object.
-func (l *loader) object(at Place, t typeName, m map[string]any, duplicates []string) {
-	switch t {
-	case typeName{"v1", "Service"}:
-		if o, ok := add(l, at, t, m, duplicates, defaultService, validateService); ok {
-			l.objects.Services = append(l.objects.Services, o)
-		}
-	case typeName{"discovery.k8s.io/v1", "EndpointSlice"}:
-		if o, ok := add(l, at, t, m, duplicates, defaultEndpointSlice, validateEndpointSlice); ok {
-			l.objects.EndpointSlices = append(l.objects.EndpointSlices, o)
-		}
-	case typeName{"v1", "Endpoints"}:
-		if o, ok := add(l, at, t, m, duplicates, defaultEndpoints, validateEndpoints); ok {
-			l.objects.Endpoints = append(l.objects.Endpoints, o)
-		}
-	case typeName{"v1", "Node"}:
-		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Node) {}, validateNode); ok {
-			l.objects.Nodes = append(l.objects.Nodes, o)
-		}
-	case typeName{"v1", "Pod"}:
-		validate := validatePod
-		if l.Deployments {
-			validate = func(o *corev1.Pod, v *validation) { l.check(o, v) }
-		}
-		if o, ok := add(l, at, t, m, duplicates, func(o *corev1.Pod) { defaultPod(&o.Spec) }, validate); ok {
-			l.objects.Pods = append(l.objects.Pods, o)
-		}
-	case deploymentType:
-		if !l.Deployments {
-			l.other(at, t, m, duplicates)
-			return
-		}
-		if o, ok := add(l, at, t, m, duplicates, func(*appsv1.Deployment) {}, func(o *appsv1.Deployment, v *validation) { l.check(o, v) }); ok {
-			l.objects.Deployments = append(l.objects.Deployments, o)
-		}
-	default:
-		if l.extension == nil || !l.extend(at, t, m, duplicates) {
-			l.other(at, t, m, duplicates)
-		}
-	}
-}
-
-func (l *loader) check(object any, v *validation) {
-	if l.extension != nil {
-		v.errs = append(v.errs, l.extension.Check(object)...)
-	}
-}
-
-// extend takes an object for the extension, if it is of one of its kinds.
-func (l *loader) extend(at Place, t typeName, m map[string]any, duplicates []string) bool {
-	r, ok := l.extension.Read(at, t.apiVersion, t.kind, m)
-	if !ok {
-		return false
-	}
-	at.Object = t.kind
-	for _, path := range duplicates {
-		l.fail(at, path, errDuplicate)
-	}
-	l.failAll(at, r.Errs)
-	l.objects.Warnings = append(l.objects.Warnings, r.Warnings...)
-	for _, path := range r.Further {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(at.File), path)
-		}
-		l.further = append(l.further, path)
-	}
-	return true
-}
-
-// other takes an object that the service table does not depend on.
-func (l *loader) other(at Place, t typeName, m map[string]any, duplicates []string) {
-	switch {
-	case l.Context && t.hasTemplate():
-		l.template(at, t, m, duplicates)
-	case !l.Context || !t.isContext() || !l.keepContext(at, t, m, duplicates):
-		l.objects.skip(t)
-	}
-}
-
-// keepContext takes an object of Objects.Context. It returns false for one that is of no interest.
-func (l *loader) keepContext(at Place, t typeName, m map[string]any, duplicates []string) bool {
-	c := &l.objects.Context
-	switch t.kind {
-	case "NetworkPolicy":
-		if o, ok := add(l, at, t, m, duplicates, func(*networkingv1.NetworkPolicy) {}, func(*networkingv1.NetworkPolicy, *validation) {}); ok {
-			c.NetworkPolicies = append(c.NetworkPolicies, o)
-		}
-	case "ServiceCIDR":
-		if o, ok := add(l, at, t, m, duplicates, func(*networkingv1.ServiceCIDR) {}, func(*networkingv1.ServiceCIDR, *validation) {}); ok {
-			c.ServiceCIDRs = append(c.ServiceCIDRs, o)
-		}
-	case "Namespace":
-		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Namespace) {}, func(*corev1.Namespace, *validation) {}); ok {
-			c.Namespaces = append(c.Namespaces, o)
-		}
-	case "ConfigMap":
-		if metadata, _ := m["metadata"].(map[string]any); metadata["name"] != kube.KubeProxyConfigMap || metadata["namespace"] != metav1.NamespaceSystem {
-			return false
-		}
-		if o, ok := add(l, at, t, m, duplicates, func(*corev1.ConfigMap) {}, func(*corev1.ConfigMap, *validation) {}); ok {
-			c.KubeProxy = o
-		}
-	}
-	return true
-}
-
-// kind is a pointer to one of the kept kinds.
-type kind[T any] interface {
-	*T
-	named
-	SetNamespace(string)
-}
-
-// add does for one object what is the same for all kinds. It returns false if the
-// object is not to be kept because something is wrong with it.
-func add[T any, P kind[T]](l *loader, at Place, t typeName, m map[string]any, duplicates []string, defaults func(P), validate func(P, *validation)) (P, bool) {
-	before := len(l.errs)
-	o := P(new(T))
-	errs := l.decoder.Decode(m, o)
-	namespaced := t.namespaced()
-	assumed := namespaced && o.GetNamespace() == ""
-	if assumed {
-		o.SetNamespace("default")
-	}
-	switch {
-	case o.GetName() == "":
-		at.Object = t.kind
-	case namespaced:
-		at.Object = t.kind + " " + o.GetNamespace() + "/" + o.GetName()
-	default:
-		at.Object = t.kind + " " + o.GetName()
-	}
-	if assumed && l.Context {
-		if l.objects.Assumed == nil {
-			l.objects.Assumed = make(map[string]bool)
-		}
-		l.objects.Assumed[at.Object] = true
-	}
-	for _, path := range duplicates {
-		l.fail(at, path, errDuplicate)
-	}
-	for _, e := range errs {
-		// Who writes an object misspells fields; an API server, which gives each object its
-		// UID, is newer than this program.
-		if unknown, ok := errors.AsType[*yamlfile.UnknownField](e.Err); ok && unknown.Meant == "" && o.GetUID() != "" {
-			l.leftOut(at, t.kind, e.Field)
-			continue
-		}
-		l.fail(at, e.Field, e.Err)
-	}
-	if len(l.errs) > before {
-		// What did not decode would only be complained about again.
-		return o, false
-	}
-
-	defaults(o)
-	var v validation
-	v.name(o)
-	validate(o, &v)
-	l.failAll(at, v.errs)
-	if o.GetName() != "" {
-		if first, ok := l.defined[at.Object]; ok {
-			l.fail(at, "", fmt.Errorf("is already defined in %s", first))
-		} else {
-			l.defined[at.Object] = at
-		}
-	}
-	return o, len(l.errs) == before
 }

@@ -167,7 +167,7 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nwhatever: {x: 1, x: 2}\n",
 		webService,
 		"apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\n",
-		"apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: old}\naddressType: IP\n",
+		"apiVersion: discovery.k8s.io/v1alpha1\nkind: EndpointSlice\nmetadata: {name: old}\naddressType: IP\n",
 		"apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: web}\n",
 		"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: [{apiVersion: apps/v1, kind: Deployment}]}, {apiVersion: v1, kind: ConfigMap, data: {a: 1, a: 2}}]\n",
 		"apiVersion: apps/v1\nkind: DaemonSetList\nitems: [{}]\n",
@@ -176,7 +176,7 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 		{"v1", "ConfigMap", 1},
 		{"apps/v1", "DaemonSet", 1},
 		{"apps/v1", "Deployment", 2},
-		{"discovery.k8s.io/v1beta1", "EndpointSlice", 1},
+		{"discovery.k8s.io/v1alpha1", "EndpointSlice", 1},
 		{"serving.knative.dev/v1", "Service", 1},
 	}
 	if !reflect.DeepEqual(o.Skipped, want) {
@@ -184,6 +184,26 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 	}
 	if got := kept(o); !slices.Equal(got, []string{"Service default/web"}) {
 		t.Errorf("kept %v", got)
+	}
+}
+
+// TestEndpointSlicesOfBeta: those of v1beta1 are read as those of v1; the node and the zone of an endpoint were in its topology.
+func TestEndpointSlicesOfBeta(t *testing.T) {
+	const endpoints = "endpoints: [{addresses: [10.244.1.2], conditions: {ready: true}, topology: {kubernetes.io/hostname: node-a, topology.kubernetes.io/zone: z, topology.kubernetes.io/region: r}}, " +
+		"{addresses: [10.244.2.2], nodeName: node-b, topology: {kubernetes.io/hostname: label-b}}, {addresses: [10.244.3.2]}]\n"
+	slice := "metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: [{port: 80}]\n" + endpoints
+	for name, text := range map[string]string{
+		"alone":  "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n" + slice,
+		"listed": "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSliceList\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(slice), "\n", "\n  ") + "\n",
+	} {
+		o := mustLoad(t, "old.yaml", text)
+		if len(o.EndpointSlices) != 1 || len(o.EndpointSlices[0].Endpoints) != 3 {
+			t.Fatalf("%s: %+v", name, o)
+		}
+		e := o.EndpointSlices[0].Endpoints
+		if e[0].NodeName == nil || *e[0].NodeName != "node-a" || e[0].Zone == nil || *e[0].Zone != "z" || e[1].NodeName == nil || *e[1].NodeName != "node-b" || e[1].Zone != nil || e[2].NodeName != nil {
+			t.Errorf("%s: %+v", name, e)
+		}
 	}
 }
 
