@@ -94,5 +94,10 @@ func (c *cluster) realNFTables(t *testing.T, want string) string {
 	addresses := []netip.Prefix{
 		netip.PrefixFrom(netip.MustParseAddr(addr(decision.IPv4, nodeNet, 1)), 16), netip.PrefixFrom(netip.MustParseAddr(addr(decision.IPv6, nodeNet, 1)), 64),
 	}
-	return kubeproxytest.NFTables(t, c.objects, &c.config, addresses, func(listing string) bool { return inOrder(listing) == want })
+	done := func(listing string) bool { return inOrder(listing) == want }
+	have := kubeproxytest.NFTables(t, c.objects, &c.config, addresses, done)
+	if !done(have) { // kube-proxy does not write its tables again if it learns of a ServiceCIDR only after them (OnServiceCIDRsChanged)
+		have = kubeproxytest.NFTables(t, c.objects, &c.config, addresses, done)
+	}
+	return have
 }
