@@ -318,6 +318,7 @@ func (l *loader) contents(at Place, d *document) bool {
 	at.Object = t.kind
 	l.envelope(at, m)
 	if d.list != nil {
+		before := len(l.errs)
 		for i, text := range d.list.items {
 			item, ok := d.list.parse(text)
 			if !ok {
@@ -325,7 +326,7 @@ func (l *loader) contents(at Place, d *document) bool {
 			}
 			l.item(Place{File: at.File, Document: at.Document, Item: i}, item, element, nil)
 		}
-		return true
+		return len(l.errs) == before // as a whole, mistakes have their lines
 	}
 	items, ok := m["items"].([]any)
 	if !ok && m["items"] != nil {
