@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
 func surveyOf(t *testing.T, text string) *Survey {
@@ -82,5 +85,39 @@ COMMIT
 	}
 	if from := s.Sources[0].String(); from != "a pod of this node (10.0.9.99, by eth0: a guess)" {
 		t.Errorf("source %s", from)
+	}
+}
+
+// TestOutsider: the client outside has no address that a rule or a set names, or the host has. What names all clients, or a network of
+// destinations, says nothing about it.
+func TestOutsider(t *testing.T) {
+	for _, tt := range []struct{ rules, set, host, want string }{
+		{want: "203.0.113.9"},
+		{rules: "-A FORWARD -s 0.0.0.0/0 -j ACCEPT", want: "203.0.113.9"},
+		{rules: "-A FORWARD -d 203.0.113.0/24 -j ACCEPT", want: "203.0.113.9"},
+		{rules: "-A FORWARD -s 203.0.113.9/32 -j DROP", want: "198.51.100.9"},
+		{rules: "-A FORWARD ! -s 203.0.113.0/24 -j DROP", want: "198.51.100.9"},
+		{rules: "-A FORWARD -d 203.0.113.9/32 -j DROP", want: "198.51.100.9"},
+		{rules: "-A FORWARD -m iprange --src-range 203.0.113.1-203.0.113.20 -j DROP", want: "198.51.100.9"},
+		{set: "203.0.113.0/24", want: "198.51.100.9"},
+		{host: "203.0.113.9", want: "198.51.100.9"},
+		{rules: "-A FORWARD -s 203.0.113.9 -j DROP\n-A FORWARD -s 198.51.100.0/24 -j DROP", host: "192.0.2.9", want: "203.0.113.77"},
+		{rules: "-A FORWARD -s 203.0.113.0/24 -j DROP\n-A FORWARD -s 198.51.100.0/24 -j DROP\n-A FORWARD -s 192.0.2.0/24 -j DROP", want: "198.18.0.9"},
+		{rules: "-A FORWARD -s 128.0.0.0/1 -j DROP", want: "203.0.113.9"}, // nothing is left
+	} {
+		input, err := iptables.ReadInput(strings.NewReader("*filter\n:FORWARD ACCEPT [0:0]\n"+tt.rules+"\nCOMMIT\n"), iptables.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &surveyor{dumps: input.Dumps, survey: &Survey{Nodes: []*audit.Node{{Family: decision.IPv4}}}, host: new(netfilter.Host)}
+		if tt.set != "" {
+			s.known.Sets = map[string]*iptables.Set{"banned": {Elements: []iptables.Element{{Network: netip.MustParsePrefix(tt.set)}}}}
+		}
+		if tt.host != "" {
+			s.host.Interfaces = []netfilter.Interface{{Name: "eth0", Addresses: []netfilter.Address{{Prefix: netip.PrefixFrom(netip.MustParseAddr(tt.host), 24)}}}}
+		}
+		if got := s.outsider(); got.String() != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
 	}
 }
