@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,8 +32,24 @@ func signalDaemon(c *e2etest.Cluster, node string, s syscall.Signal) {
 			if err := syscall.Kill(n.Daemon.PID, s); err != nil {
 				c.T.Fatalf("%s of the daemon on %s: %v", s, node, err)
 			}
+			if s == syscall.SIGSTOP { // a system call in progress may still turn the switch on
+				e2etest.Eventually(c.T, e2etest.Timeout, "all threads stop", func() bool { return isStopped(n.Daemon.PID) })
+			}
 		}
 	}
+}
+
+// isStopped reports whether all threads of a process are stopped.
+func isStopped(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, file := range threads {
+		stat, readErr := os.ReadFile(file)
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if err = cmp.Or(err, readErr); err != nil || !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return err == nil && len(threads) > 0
 }
 
 // waiting is how many packets wait in a node's queues.
