@@ -205,3 +205,19 @@ func TestSourceRanges(t *testing.T) {
 		}
 	}
 }
+
+// TestOutsiders: the address of any client outside is none that a Service has, and none that a range or a policy names, unless it names
+// all.
+func TestOutsiders(t *testing.T) {
+	for _, tt := range []struct{ old, edited, want string }{
+		{"192.0.2.0/24", "192.0.2.0/24", "203.0.113.9"},
+		{"192.0.2.0/24", "203.0.113.0/24", "198.51.100.9"},
+		{"192.0.2.0/24", "0.0.0.0/0", "203.0.113.9"},
+		{"192.0.2.0/24", "0.0.0.0/0, 203.0.113.0/24", "198.51.100.9"},
+		{"203.0.113.5", "203.0.113.9", "198.51.100.9"},
+	} {
+		if got := broken(t, edit{tt.old, tt.edited}).outsiders(); len(got) != 2 || got[0].String() != tt.want || got[1].String() != "2001:db8:1::9" {
+			t.Errorf("%s: %s, want %s", tt.edited, got, tt.want)
+		}
+	}
+}

@@ -99,7 +99,8 @@ func TestOutsider(t *testing.T) {
 		{rules: "-A FORWARD ! -s 203.0.113.0/24 -j DROP", want: "198.51.100.9"},
 		{rules: "-A FORWARD -d 203.0.113.9/32 -j DROP", want: "198.51.100.9"},
 		{rules: "-A FORWARD -m iprange --src-range 203.0.113.1-203.0.113.20 -j DROP", want: "198.51.100.9"},
-		{set: "203.0.113.0/24", want: "198.51.100.9"},
+		{set: "203.0.113.9/32", want: "198.51.100.9"},
+		{set: "203.0.113.8/31", want: "198.51.100.9"}, // as a range
 		{host: "203.0.113.9", want: "198.51.100.9"},
 		{rules: "-A FORWARD -s 203.0.113.9 -j DROP\n-A FORWARD -s 198.51.100.0/24 -j DROP", host: "192.0.2.9", want: "203.0.113.77"},
 		{rules: "-A FORWARD -s 203.0.113.0/24 -j DROP\n-A FORWARD -s 198.51.100.0/24 -j DROP\n-A FORWARD -s 192.0.2.0/24 -j DROP", want: "198.18.0.9"},
@@ -111,7 +112,11 @@ func TestOutsider(t *testing.T) {
 		}
 		s := &surveyor{dumps: input.Dumps, survey: &Survey{Nodes: []*audit.Node{{Family: decision.IPv4}}}, host: new(netfilter.Host)}
 		if tt.set != "" {
-			s.known.Sets = map[string]*iptables.Set{"banned": {Elements: []iptables.Element{{Network: netip.MustParsePrefix(tt.set)}}}}
+			e := iptables.Element{Network: netip.MustParsePrefix(tt.set)}
+			if !e.Network.IsSingleIP() {
+				e = iptables.Element{Range: iptables.AddrRange{First: e.Network.Addr(), Last: e.Network.Addr().Next()}}
+			}
+			s.known.Sets = map[string]*iptables.Set{"banned": {Elements: []iptables.Element{e}}}
 		}
 		if tt.host != "" {
 			s.host.Interfaces = []netfilter.Interface{{Name: "eth0", Addresses: []netfilter.Address{{Prefix: netip.PrefixFrom(netip.MustParseAddr(tt.host), 24)}}}}
