@@ -113,6 +113,8 @@ const (
 
 	SameTuple Code = "NFQ095" // packets were dropped because another one of the same addresses and ports made the entry
 
+	PodsOutside Code = "NFQ096" // Pods have addresses outside of the network that the proxy takes for the Pods'
+
 	// Of connection entries.
 	StaleConnections    Code = "NFQ080" // connections of TCP or SCTP lead to what is no endpoint
 	EntryElsewhere      Code = "NFQ081" // connections lead to an endpoint of another Service
@@ -147,7 +149,7 @@ func Codes() []Code {
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
 		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows, HostRuleMayDrop, HostRuleUnclear, HostRuleQueues, NotTranslated, NotMasqueraded, TwoBackEnds,
 		SameBridge, ReplyBypasses, Depends, BehindBalancer, OtherProgram,
-		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, SameTuple,
+		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, SameTuple, PodsOutside,
 		StaleConnections, EntryElsewhere, EntryNotTranslated, EntryNotMasqueraded,
 		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers, RulesOutdated, ServerInNoSet,
 		ProxyOutdated, ProxyUnknown, ProxyTranslation, ProxyLags,
@@ -172,7 +174,7 @@ func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, SharedAddress, OutsideCIDR,
 		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
-		ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, StaleConnections, AddressOnly, LeftOverServers, ProxyOutdated, ProxyUnknown, ProxyTranslation:
+		ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, PodsOutside, StaleConnections, AddressOnly, LeftOverServers, ProxyOutdated, ProxyUnknown, ProxyTranslation:
 		return Warning
 	case NodesWithout, AffinityToOne, SameTuple, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
 		OldConnections, RulesIncomplete, HostRuleUnclear, SameBridge, Depends, BehindBalancer, OtherProgram:

@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
@@ -69,6 +70,7 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 	found = append(found, bothBackEnds(dumps, s)...)
 	found = append(found, withoutEndpoints(s)...)
 	found = append(found, ofIPTablesMode(s)...)
+	found = append(found, podsOutside(s)...)
 	damaged := len(found) > 0 && hasCode(found, RulesInconsistent)
 	for _, l := range s.Losses {
 		if damaged && l.Rule == nil && l.Chain == "" && l.Effect != survey.NoWay {
@@ -166,6 +168,46 @@ func withoutEndpoints(s *survey.Survey) (found []Finding) {
 			Text: fmt.Sprintf("%s%s has traffic policy Local and no endpoint on this node: kube-proxy's rules drop connections to %s", linesText(d.Lines), d.Title, nearest.Few(d.To)),
 			Do:   "send connections to nodes with an endpoint (load balancers ask the health check node port), run a Pod on each node, or set the policy to Cluster",
 		})
+	}
+	return found
+}
+
+// podsOutside compares the network that kube-proxy takes for that of the Pods (--cluster-cidr) with the Pods of the
+// cluster's DNS, which are in it: they have addresses of their own, unlike Pods in the network of their node.
+func podsOutside(s *survey.Survey) (found []Finding) {
+	for _, n := range s.Nodes {
+		network := n.Proxy.PodCIDR
+		// The network of one node's Pods (--detect-local-mode=NodeCIDR) looks the same, but is smaller.
+		const shared, shared6 = 24, 64
+		if !network.IsValid() || network.Bits() >= shared && network.Addr().Is4() || network.Bits() >= shared6 || n.Proxy.MasqueradeAll {
+			continue
+		}
+		nodes := make(map[netip.Addr]bool)
+		for _, service := range n.Services {
+			if service.Name.Service() == (decision.ServiceName{Namespace: "default", Name: "kubernetes"}) {
+				for _, e := range service.Endpoints {
+					nodes[e.AddrPort.Addr()] = true
+				}
+			}
+		}
+		for _, service := range n.Services {
+			if service.Name.Namespace != "kube-system" || !strings.Contains(service.Name.Name, "dns") || len(service.Endpoints) == 0 {
+				continue
+			}
+			if slices.ContainsFunc(service.Endpoints, func(e audit.Endpoint) bool {
+				a := e.AddrPort.Addr()
+				return !a.IsValid() || network.Contains(a) || nodes[a]
+			}) {
+				continue
+			}
+			found = append(found, Finding{
+				Code: PodsOutside,
+				Text: fmt.Sprintf("kube-proxy takes %s for the network of the Pods, but %s of %s is outside: connections of such Pods to a Service get the node's address as source, which network policies and servers see instead of the Pod's",
+					network, service.Endpoints[0].AddrPort.Addr(), service.Name.Service()),
+				Do: "set clusterCIDR of kube-proxy (ConfigMap kube-system/kube-proxy, or --cluster-cidr) to the network of the Pods, and restart kube-proxy; or correct the network of the network plugin",
+			})
+			break
+		}
 	}
 	return found
 }

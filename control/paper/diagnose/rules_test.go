@@ -47,6 +47,32 @@ func TestExamineDumps(t *testing.T) {
 	}
 }
 
+// TestPodsOutside: the Pods of the cluster's DNS are in the network that kube-proxy takes for the Pods', or not.
+func TestPodsOutside(t *testing.T) {
+	b, err := os.ReadFile("../../../datapath/paper/iptables/testdata/kubeadm-1.22-flannel-node1.rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		network string
+		dns     string // the endpoints of kube-system/kube-dns
+		found   bool
+	}{
+		"the Pods' network":           {"10.244.0.0/16", "10.244.0.5", false},
+		"another network":             {"10.42.0.0/16", "10.244.0.5", true},
+		"perhaps of one node":         {"10.42.7.0/24", "10.244.0.5", false},
+		"DNS in its node's network":   {"10.42.0.0/16", "192.168.100.1", false},
+		"a part of the Pods' network": {"10.244.0.0/17", "10.244.200.7", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := strings.NewReplacer("! -s 10.244.0.0/16", "! -s "+tt.network, "10.244.0.5", tt.dns, "10.244.2.21", tt.dns).Replace(string(b))
+			if got := hasCode(examineDump(t, rules), PodsOutside); got != tt.found {
+				t.Errorf("found %t, want %t", got, tt.found)
+			}
+		})
+	}
+}
+
 // TestExamineRules: rules of others that drop connections, and rules of kube-proxy that are damaged.
 func TestExamineRules(t *testing.T) {
 	b, err := os.ReadFile("../../../datapath/paper/iptables/testdata/kind-1.29-worker1-after.rules")
