@@ -28,6 +28,7 @@ func (c *Cluster) Examine() []Finding {
 	e.mirrored()
 	e.mode()
 	e.sharedAddresses()
+	e.podsOutside()
 	e.sharedNodes()
 	for _, n := range e.objects.Nodes {
 		if f := e.NotReady(n.Name); f != nil {
@@ -454,6 +455,33 @@ func (e *examination) sharedAddresses() {
 				Do:   "delete one of the Pods, and check the network plugin's management of addresses, and that the spec.podCIDR of the nodes do not overlap",
 			})
 		}
+	}
+}
+
+// podsOutside compares the network that kube-proxy takes for that of the Pods with their addresses.
+func (e *examination) podsOutside() {
+	if e.proxy == nil || e.proxy.DetectLocalMode != "" && e.proxy.DetectLocalMode != string(servicetable.ClusterCIDR) || e.config.MasqueradeAll {
+		return
+	}
+	var outside []string
+	for _, n := range sortedNames(e.pods) {
+		p := e.pods[n]
+		if p.Spec.HostNetwork || servicetable.PodEnded(p) || e.templateOf(p) != nil {
+			continue
+		}
+		for _, a := range servicetable.PodAddresses(p) {
+			is := func(c netip.Prefix) bool { return c.Addr().Is4() == a.Is4() }
+			if of := e.config.ClusterCIDRs; slices.ContainsFunc(of, is) && !slices.ContainsFunc(of, func(c netip.Prefix) bool { return c.Contains(a) }) {
+				outside = append(outside, fmt.Sprintf("%s (%s)", n, a))
+			}
+		}
+	}
+	if len(outside) > 0 {
+		e.add(Finding{
+			Code: PodsOutside, Object: "ConfigMap kube-system/kube-proxy", Field: "clusterCIDR",
+			Text: fmt.Sprintf(podsOutsideText, prefixes(e.config.ClusterCIDRs), nearest.Few(outside)),
+			Do:   podsOutsideRemedy,
+		})
 	}
 }
 

@@ -172,6 +172,12 @@ func withoutEndpoints(s *survey.Survey) (found []Finding) {
 	return found
 }
 
+// The finding PodsOutside, from rules or from objects.
+const (
+	podsOutsideText   = "kube-proxy takes %s for the network of the Pods, and these have addresses outside: %s. Their connections to Services get the node's address as source, which network policies and servers see instead of the Pod's"
+	podsOutsideRemedy = "set clusterCIDR of kube-proxy (ConfigMap kube-system/kube-proxy, or --cluster-cidr) to the network of the Pods, and restart kube-proxy; or correct the network of the network plugin"
+)
+
 // podsOutside compares the network that kube-proxy takes for that of the Pods (--cluster-cidr) with the Pods of the
 // cluster's DNS, which are in it: they have addresses of their own, unlike Pods in the network of their node.
 func podsOutside(s *survey.Survey) (found []Finding) {
@@ -202,9 +208,8 @@ func podsOutside(s *survey.Survey) (found []Finding) {
 			}
 			found = append(found, Finding{
 				Code: PodsOutside,
-				Text: fmt.Sprintf("kube-proxy takes %s for the network of the Pods, but %s of %s is outside: connections of such Pods to a Service get the node's address as source, which network policies and servers see instead of the Pod's",
-					network, service.Endpoints[0].AddrPort.Addr(), service.Name.Service()),
-				Do: "set clusterCIDR of kube-proxy (ConfigMap kube-system/kube-proxy, or --cluster-cidr) to the network of the Pods, and restart kube-proxy; or correct the network of the network plugin",
+				Text: fmt.Sprintf(podsOutsideText, network, fmt.Sprintf("endpoint %s of %s", service.Endpoints[0].AddrPort.Addr(), service.Name.Service())),
+				Do:   podsOutsideRemedy,
 			})
 			break
 		}
