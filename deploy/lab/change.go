@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -142,7 +143,7 @@ func (s *state) scale(c *Scale) ([]string, error) {
 	}
 	before := *d.Replicas
 	d.Replicas = new(c.Replicas) // the other one belongs to the state before
-	return []string{fmt.Sprintf("deployment %s: %d replicas, had %d", d.FullName(), c.Replicas, before)}, nil
+	return []string{fmt.Sprintf("deployment %s: %s, had %d", d.FullName(), quantity.Count(int(c.Replicas), "replica"), before)}, nil
 }
 
 func (s *state) addPod(p Pod) ([]string, error) {
