@@ -111,11 +111,7 @@ func (e *examination) service(svc *corev1.Service) {
 	e.inCIDRs(svc)
 	e.furtherAddresses(svc)
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 && !e.isUnsubmitted(svc) {
-		e.add(Finding{
-			Code: NoAddressYet, Object: objectOf(svc), Field: "status.loadBalancer",
-			Text: fmt.Sprintf("%s has no load balancer address", objectOf(svc)),
-			Do:   "check that a load balancer controller runs in the cluster; node ports work without one",
-		})
+		e.add(noAddressYet(svc))
 	}
 	switch {
 	case len(svc.Spec.ExternalIPs) == 0:

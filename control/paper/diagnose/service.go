@@ -230,6 +230,8 @@ func (w *inquiry) way() (at netip.AddrPort, ok bool, err error) {
 		}); node != "" {
 			if len(balancers(svc)) > 0 {
 				w.note(behindBalancer(svc))
+			} else if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 && !w.isUnsubmitted(svc) {
+				w.note(noAddressYet(svc))
 			}
 			return at, true, nil
 		}
@@ -238,12 +240,10 @@ func (w *inquiry) way() (at netip.AddrPort, ok bool, err error) {
 		return at, false, nil
 	}
 	if w.from.outside {
-		w.cause(Finding{
-			Code: OutsideOnly, Object: objectOf(svc), Field: "spec.type",
-			Text: fmt.Sprintf("%s has no address outside of the cluster: its type is %s", objectOf(svc), typeOf(svc)),
-			Do:   "use type NodePort or LoadBalancer, or connect from a Pod",
-		})
-		return at, false, nil
+		if f := w.noWayIn(svc, ports); f != nil {
+			w.cause(*f)
+			return at, false, nil
+		}
 	}
 	var families []string
 	for _, s := range ports {
@@ -255,6 +255,55 @@ func (w *inquiry) way() (at netip.AddrPort, ok bool, err error) {
 		Do:   "make the Service dual-stack (spec.ipFamilyPolicy: PreferDualStack)",
 	})
 	return at, false, nil
+}
+
+// noWayIn is why a source outside finds no address of the Service of its family; nil: those that it has are of the other family.
+func (w *inquiry) noWayIn(svc *corev1.Service, ports []*decision.ServicePort) *Finding {
+	other := false
+	for _, s := range ports {
+		if s.NodePort == 0 && len(s.LoadBalancerIPs)+len(s.ExternalIPs) == 0 {
+			continue
+		}
+		if _, same := decision.AddressOf(w.from.addrs, s.Family); !same {
+			other = true
+			continue
+		}
+		if ready, cause := w.backends(svc, w.port, s.Family.String()); !ready {
+			return &cause
+		}
+		return &Finding{
+			Code: NotShown, Object: objectOf(svc), Field: "spec.ports",
+			Text: fmt.Sprintf("%s has node port %d, and the objects contain no Node with an %s address", objectOf(svc), s.NodePort, s.Family),
+			Do:   fmt.Sprintf("add the output of kubectl get nodes -o yaml, or ask for ADDRESS:%d with the address of a node", s.NodePort),
+		}
+	}
+	switch {
+	case other:
+		return nil
+	case svc.Spec.Type == corev1.ServiceTypeLoadBalancer:
+		f := noAddressYet(svc)
+		return &f
+	}
+	return &Finding{
+		Code: OutsideOnly, Object: objectOf(svc), Field: "spec.type",
+		Text: fmt.Sprintf("%s has no address outside of the cluster: its type is %s", objectOf(svc), typeOf(svc)),
+		Do:   "use type NodePort or LoadBalancer, or connect from a Pod",
+	}
+}
+
+// noAddressYet is the finding of a Service whose load balancer has no address.
+func noAddressYet(svc *corev1.Service) Finding {
+	f := Finding{
+		Code: NoAddressYet, Object: objectOf(svc), Field: "status.loadBalancer", Text: objectOf(svc) + " has no load balancer address",
+		Do: "check that a load balancer controller runs in the cluster; node ports work without one",
+	}
+	if svc.Spec.LoadBalancerIP != "" {
+		f.Text += fmt.Sprintf(" (it asks for %s)", svc.Spec.LoadBalancerIP)
+	}
+	if !slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }) {
+		f.Text, f.Do = f.Text+", and no node ports", "check that a load balancer controller runs in the cluster"
+	}
+	return f
 }
 
 // portsInTable are the service ports of the Service's port, one of each family.
