@@ -155,7 +155,9 @@ func (v *VirtualServer) endpoints(wide bool) string {
 			break
 		}
 		var notes facts
-		notes.add(e.Share == 0, "no new connections")
+		waits := e.Weight > 0 && v.Refused == 0 // for connections that others do not get, as by lc
+		notes.add(e.Share == 0 && !waits, "no new connections")
+		notes.add(e.Share == 0 && waits, "not the next connection")
 		notes.add(e.Share > 0 && e.Share < 1, "%s", shareText(e.Share))
 		notes.add(e.Forward != ipvs.Masquerade.String(), "%s", e.Forward)
 		notes.add(wide && e.Active != nil, "%d active", deref(e.Active))

@@ -211,7 +211,12 @@ func (v *VirtualServer) Sticky() string {
 	if v.Engine != "" {
 		who = "a client, told apart by " + v.Engine + ","
 	}
-	return fmt.Sprintf("%s with a connection in the last %d s keeps its real server: which clients have one is not in the file", who, v.Persistence)
+	// ip_vs_check_template
+	but := ""
+	if v.format.HasWeights() && slices.ContainsFunc(v.Real, func(r RealServer) bool { return r.Weight == 0 }) {
+		but = ", but not one of weight 0 if net.ipv4.vs.expire_quiescent_template is 1, as service proxies set it"
+	}
+	return fmt.Sprintf("%s with a connection in the last %d s keeps its real server%s: which clients have one is not in the file", who, v.Persistence, but)
 }
 
 func (v *VirtualServer) addressBits() int {
