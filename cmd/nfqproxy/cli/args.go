@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,9 +19,25 @@ import (
 // noArgs is for commands that take flags only.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument %q (see %[1]s --help)", cmd.CommandPath(), args[0])
+		return fmt.Errorf("%s takes no argument %q%s (see %[1]s --help)", cmd.CommandPath(), args[0], byFlag(cmd, args[0]))
 	}
 	return missingFlags(cmd)
+}
+
+// byFlag says by which flags a command takes what was given as an argument, a file or an address.
+func byFlag(cmd *cobra.Command, argument string) string {
+	names := []string{"rules FILE", "objects PATH", "node BUNDLE"}
+	if _, err := os.Stat(argument); err != nil {
+		names = []string{"source ADDRESS", "destination ADDRESS:PORT"}
+	}
+	names = slices.DeleteFunc(names, func(n string) bool {
+		name, _, _ := strings.Cut(n, " ")
+		return cmd.Flags().Lookup(name) == nil
+	})
+	if len(names) == 0 {
+		return ""
+	}
+	return ": use --" + strings.Join(names, " or --")
 }
 
 // atMost is for commands that take up to n arguments; what names them.

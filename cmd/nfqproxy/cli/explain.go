@@ -133,7 +133,7 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 		case len(missing) == len(packet):
 			return errors.New("a packet is required: give --protocol, --source and --destination, or --packets")
 		case len(missing) > 0:
-			return fmt.Errorf("%s missing: a packet needs --protocol, --source and --destination", strings.Join(missing, " and "))
+			return fmt.Errorf("a packet needs --protocol, --source and --destination; missing: %s", strings.Join(missing, ", "))
 		}
 	}
 	return nil

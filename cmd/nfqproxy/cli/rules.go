@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
@@ -254,14 +252,6 @@ func dumpName(d *iptables.Dump, all []*iptables.Dump) string {
 		return fmt.Sprintf("%s, line %d", d.File, d.Tables[0].Line)
 	}
 	return d.File
-}
-
-// rulesByFlag refuses arguments, which are most likely files of rules.
-func rulesByFlag(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument %q: give the rules with --rules FILE, or a bundle with --node", cmd.CommandPath(), args[0])
-	}
-	return missingFlags(cmd)
 }
 
 // openFile opens a file to read from. An error names it.

@@ -67,7 +67,7 @@ The exit code is 0 even if the rules have problems.`,
   nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml
   nft list ruleset | nfqproxy services --rules -
   nfqproxy services --node node-a.tar.gz --objects cluster.yaml`,
-		Args: rulesByFlag,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case len(f.objects) > 0 && (f.output == "yaml" || f.output == "json"):

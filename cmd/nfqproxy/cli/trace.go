@@ -64,7 +64,7 @@ kernel.`,
   nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply
   nft list ruleset | nfqproxy trace --rules - --protocol tcp --source 10.244.1.2 --destination 10.96.0.1:443
   nfqproxy trace --rules nat.listing --start KUBE-SERVICES --protocol tcp --source 10.244.1.2 --destination 10.96.0.1:443`,
-		Args: rulesByFlag,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -296,7 +296,7 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (iptables.Packet, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return iptables.Packet{}, fmt.Errorf("%s missing: a packet needs --protocol, --source (unless --local) and --destination", strings.Join(missing, " and "))
+		return iptables.Packet{}, fmt.Errorf("a packet needs --protocol, --source (unless --local) and --destination; missing: %s", strings.Join(missing, ", "))
 	}
 	if !f.local && (given.Changed("uid") || given.Changed("gid")) {
 		return iptables.Packet{}, errors.New("--uid and --gid require --local: they name the sender on the host")
