@@ -149,11 +149,19 @@ func neighbourFinding(l *survey.Loss, several bool) Finding {
 		of := map[survey.Kind]string{survey.Pod: "the node's pods", survey.Node: "other nodes and routers", survey.NamedPod: "a pod"}[k]
 		whose = append(whose, of+" ("+l.Neighbours[i]+")")
 	}
-	return Finding{
+	f := Finding{
 		Code: HostRuleDrops,
 		Text: fmt.Sprintf("%s %s neighbor discovery from %s: IPv6 needs it in place of ARP, and connections fail once the link-layer addresses have expired", reasonText(l, several), does, joined(whose)),
-		Do:   "accept ICMPv6, at least its types 133 to 136, before it: connection tracking ignores them, and they are never ESTABLISHED",
+		Do:   "accept ICMPv6 from any address, at least its types 133 to 136, before it: connection tracking ignores them, and they are never ESTABLISHED",
 	}
+	switch {
+	case l.Outgoing:
+		f.Text = strings.Replace(f.Text, "neighbor discovery from", "the node's own neighbor discovery, to", 1)
+	case l.Certainty != survey.Certain:
+		f.Code = HostRuleMayDrop
+		f.Text += "; only where next hops have other than link-local addresses (fe80::/10), which are the sources of what they send"
+	}
+	return f
 }
 
 // tunnelFinding is the finding about a tunnel whose packets are dropped.

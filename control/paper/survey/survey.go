@@ -119,9 +119,7 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 		return nil, err
 	}
 	s.followTunnels()
-	if err := s.followNeighbours(); err != nil {
-		return nil, err
-	}
+	s.followNeighbours()
 	s.strays()
 	if forwarded != nil { // no connection to a service
 		s.survey.Connections, s.survey.Judged = 0, 0
