@@ -88,15 +88,23 @@ func (w *inquiry) passBalancer(p *decision.Packet) {
 	if node == "" {
 		return
 	}
-	w.note(behindBalancer(w.services[s.Name.Service()]))
+	w.behindBalancer(w.services[s.Name.Service()])
 	w.hop(Place{node, "a guess: the load balancer may send packets to any node"}, w.packetOn(source, at))
 }
 
-func behindBalancer(svc *corev1.Service) Finding {
-	return Finding{
+// behindBalancer notes what a load balancer does that nodes do not. Source ranges are its own to apply.
+func (w *inquiry) behindBalancer(svc *corev1.Service) {
+	w.note(Finding{
 		Code: BehindBalancer, Object: objectOf(svc), Field: "status.loadBalancer",
 		Text: fmt.Sprintf("nodes do not serve %s: packets go to the load balancer of %s, which sends them to a node port, or to Pods", nearest.Few(balancers(svc)), objectOf(svc)),
 		Do:   "check the load balancer and its health checks: the objects do not show them",
+	})
+	ranges := svc.Spec.LoadBalancerSourceRanges
+	if len(ranges) > 0 && !slices.ContainsFunc(ranges, func(text string) bool {
+		p, err := kubeaddr.ParsePrefix(strings.TrimSpace(text))
+		return err == nil && (p.Bits() == 0 || w.from.outside && slices.ContainsFunc(w.from.addrs, p.Contains))
+	}) {
+		w.answer.Unless = fmt.Sprintf("the load balancer keeps out sources that are not in spec.loadBalancerSourceRanges (%s)", strings.Join(ranges, ", "))
 	}
 }
 
@@ -106,7 +114,7 @@ func (w *inquiry) toPods(svc *corev1.Service, port *corev1.ServicePort, family d
 	if len(balancers(svc)) == 0 {
 		return false
 	}
-	w.note(behindBalancer(svc))
+	w.behindBalancer(svc)
 	if ready, cause := w.backends(svc, port, family.String()); !ready {
 		w.cause(cause)
 	}

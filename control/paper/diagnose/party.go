@@ -58,8 +58,10 @@ type party struct {
 	on      string // the node that it runs on; "": not known
 	service *corev1.Service
 	outside bool
-	anyone  bool   // it stands for any client outside
-	port    string // a number or a name, as given; empty: none
+	anyone  bool // it stands for any client outside
+	// balancer: the destination is the name of the Service's load balancer, which is outside of the cluster.
+	balancer bool
+	port     string // a number or a name, as given; empty: none
 }
 
 // source reads the first part of a question: a pod, a node, an address or "outside".
@@ -204,7 +206,7 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 		return p, nil
 	}
 	if svc := c.balancedAs(host); svc != nil {
-		return &party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, port: port}, nil
+		return &party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, port: port, balancer: true}, nil
 	}
 	if labels := strings.Split(host, "."); len(labels) > 3 && labels[3] == "svc" { // a Pod of a StatefulSet
 		if p := c.pods[name{Namespace: labels[2], Name: labels[0]}]; p != nil && c.services[name{Namespace: labels[2], Name: labels[1]}] != nil {

@@ -229,7 +229,7 @@ func (w *inquiry) way() (at netip.AddrPort, ok bool, err error) {
 			return netip.AddrPortFrom(a, s.NodePort), ok && (w.given == "" || n == w.given)
 		}); node != "" {
 			if len(balancers(svc)) > 0 {
-				w.note(behindBalancer(svc))
+				w.behindBalancer(svc)
 			} else if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 && !w.isUnsubmitted(svc) {
 				w.note(noAddressYet(svc))
 			}

@@ -134,7 +134,14 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 	}
 	w.given, w.decided = q.Node, q.Decided
 	if to.service != nil {
-		err = w.service()
+		if to.balancer && !from.outside { // what reaches a node comes from the load balancer
+			through := *from
+			through.addrs, through.outside, through.pod, through.node, through.on = c.outsiders(), true, nil, "", ""
+			w.from = &through
+		}
+		if err = w.service(); w.from != from {
+			w.answer.Source.Address = ""
+		}
 	} else {
 		err = w.address()
 	}
