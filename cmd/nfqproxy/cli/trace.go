@@ -143,6 +143,11 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 		m, err = netfilter.New(dumps, sets, known, netfilter.Options{Assume: assume, AllRules: f.walk == text.WalkAll, IPVS: servers})
 	})
 	host, guesses := netfilter.GuessHost(dumps, known, &p)
+	if from := p.Source.Addr(); !p.Local && f.packet.inInterface == "" && (from.IsLoopback() || host.Has(from)) {
+		p.Local, p.InInterface, p.Owner = true, "", new(iptables.SocketOwner)
+		notes = append(notes, netfilter.Guess{Text: fmt.Sprintf("the host itself sends the packet, since %s is its own address (otherwise give --in-interface)", from)})
+		host, guesses = netfilter.GuessHost(dumps, known, &p)
+	}
 	compiled.Wait()
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)

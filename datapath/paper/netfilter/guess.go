@@ -140,6 +140,9 @@ func (g *guesser) guess() {
 	}
 	if g.kubeProxy() && !g.host.LocalnetKnown {
 		g.host.RouteLocalnet = true // kube-proxy sets it; without it node ports on 127.0.0.1 fail
+		if p := g.packet; p.Destination.Addr().IsLoopback() && slices.ContainsFunc(g.hints, func(h hint) bool { return h.serves(p) }) {
+			g.note(netip.Prefix{}, "net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it")
+		}
 	}
 	g.findPods()
 	g.findForwarded()
