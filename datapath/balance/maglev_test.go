@@ -37,12 +37,16 @@ func TestMaglevBalance(t *testing.T) {
 			t.Errorf("%s has %d of %d flows", e, k, n)
 		}
 	}
-	weighted := make(map[string]int)
-	for _, e := range newCluster(t, "maglev", 3, 1, 0).endpoints(n) {
-		weighted[e]++
-	}
-	if a, b := weighted[name(0)], weighted[name(1)]; math.Abs(float64(a)/float64(b)-3) > 0.05 || weighted[name(2)] != 0 {
-		t.Errorf("weights 3, 1, 0: %v", weighted)
+	for _, heavy := range []int{0, 1} {
+		weights := []uint16{1, 1, 0}
+		weights[heavy] = 3
+		weighted := make(map[string]int)
+		for _, e := range newCluster(t, "maglev", weights...).endpoints(n) {
+			weighted[e]++
+		}
+		if a, b := weighted[name(heavy)], weighted[name(1-heavy)]; math.Abs(float64(a)/float64(b)-3) > 0.05 || weighted[name(2)] != 0 {
+			t.Errorf("weights %d: %v", weights, weighted)
+		}
 	}
 }
 

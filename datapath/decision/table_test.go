@@ -89,13 +89,15 @@ func TestFrontendsInTurn(t *testing.T) {
 		a, b   *ServicePort
 		source string
 		want   string // service, verdict and reason
+		// reached are the services that packets of any source reach.
+		reached string
 	}{
-		{"both have endpoints", sharing("default/a", "10.96.0.1:80", "10.244.0.1:80"), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/a dnat balanced"},
-		{"the first has none", sharing("default/a", "10.96.0.1:80"), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced"},
-		{"neither has any", sharing("default/a", "10.96.0.1:80"), sharing("default/b", "10.96.0.2:80"), outside, "default/a reject no-endpoints"},
-		{"the first has none here, for a client outside", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced"},
-		{"the first has none here, for a pod", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), pod, "default/a dnat balanced"},
-		{"the first has none here, the second none at all", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80"), outside, "default/a drop no-local-endpoints"},
+		{"both have endpoints", sharing("default/a", "10.96.0.1:80", "10.244.0.1:80"), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/a dnat balanced", "a"},
+		{"the first has none", sharing("default/a", "10.96.0.1:80"), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced", "b"},
+		{"neither has any", sharing("default/a", "10.96.0.1:80"), sharing("default/b", "10.96.0.2:80"), outside, "default/a reject no-endpoints", "a b"},
+		{"the first has none here, for a client outside", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced", "a b"},
+		{"the first has none here, for a pod", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), pod, "default/a dnat balanced", "a b"},
+		{"the first has none here, the second none at all", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80"), outside, "default/a drop no-local-endpoints", "a b"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -104,6 +106,12 @@ func TestFrontendsInTurn(t *testing.T) {
 				d := Decide(tb, packet(TCP, tt.source, dst), nil, nil, nil)
 				if got := fmt.Sprint(d.ServicePort.Name, " ", d.Verdict, " ", d.Reason); got != tt.want {
 					t.Errorf("%s: %s, want %s", dst, got, tt.want)
+				}
+			}
+			for _, s := range []*ServicePort{tt.a, tt.b} {
+				want := strings.Contains(tt.reached, s.Name.Name)
+				if tb.Reached(s, EntryExternalIP, netip.MustParseAddrPort(vip).Addr()) != want || tb.Reached(s, EntryNodePort, netip.Addr{}) != want {
+					t.Errorf("packets reach %s: %t, want %t", s.Name, !want, want)
 				}
 			}
 		})
