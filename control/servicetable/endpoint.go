@@ -150,18 +150,39 @@ func categorizeEndpoints(sp *decision.ServicePort, candidates []*candidate, at l
 
 	// Exactly as long as need be: of a large table they are the most.
 	sp.Endpoints = slices.Grow(sp.Endpoints, len(candidates))
-	for i, c := range candidates {
+	for _, c := range candidates {
 		sp.Endpoints = append(sp.Endpoints, c.Endpoint)
-		for _, p := range []decision.Policy{decision.Cluster, decision.Local} {
-			if c.Exclusions[p] == 0 {
-				sp.Usable[p] = append(sp.Usable[p], uint32(i))
-			}
-		}
+	}
+	for p := range sp.Usable {
+		sp.Usable[p] = usable(sp.Endpoints, decision.Policy(p))
 	}
 	// It counts what there is on any node: under policy Local, packets are dropped if
 	// there are usable endpoints elsewhere, and refused without any. For policy Cluster
 	// it makes no difference.
 	sp.HasEndpoints = slices.ContainsFunc(own, func(c *candidate) bool { return c.ready || c.fallback() })
+}
+
+// usable are the positions of the endpoints that get new flows under the policy.
+func usable(endpoints []decision.Endpoint, p decision.Policy) (list []uint32) {
+	n := 0
+	for i := range endpoints {
+		if endpoints[i].Exclusions[p] == 0 {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case len(endpoints):
+		return decision.Positions(n)
+	}
+	list = make([]uint32, 0, n)
+	for i := range endpoints {
+		if endpoints[i].Exclusions[p] == 0 {
+			list = append(list, uint32(i))
+		}
+	}
+	return list
 }
 
 // clusterExclusion returns the rule for policy Cluster: the ready endpoints, narrowed

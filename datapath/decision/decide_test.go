@@ -163,10 +163,10 @@ func BenchmarkDecide(b *testing.B) {
 			}
 			tb := table(b, cluster(), services...)
 			r := rand.New(rand.NewPCG(1, 2))
-			// Packets to services all over the table, so that caches show.
-			packets := make([]*Packet, 1024)
-			for i := range packets {
-				s := services[r.IntN(n)]
+			// Packets to all services, so that caches show.
+			packets := make([]*Packet, n)
+			for i, k := range r.Perm(n) {
+				s := services[k]
 				packets[i] = packet(TCP, "10.244.1.9:1000", netip.AddrPortFrom(s.ClusterIP, s.Port).String())
 			}
 			b.ReportAllocs()

@@ -158,13 +158,34 @@ func (p Policy) String() string {
 // ServicePort is one port of one Service in one address family, with its endpoints, as one node
 // sees them. It is immutable once it is in a [Table].
 type ServicePort struct {
-	Name     ServicePortName
-	Protocol Protocol
-	Family   Family
+	// What every decision reads comes first, so that it shares the processor's cache lines.
 
-	ClusterIP netip.Addr // of the family Family, as all addresses here
-	Port      uint16     // on ClusterIP, ExternalIPs and LoadBalancerIPs
-	NodePort  uint16     // 0: none
+	// Endpoints are all endpoints, each address and port once, in kube-proxy's order: by their
+	// text.
+	Endpoints []Endpoint
+	// Usable lists, for each policy, the positions in Endpoints of those that new flows may go to,
+	// in order. A list is empty if no traffic uses the policy.
+	Usable [policies][]uint32
+	// Balance is the algorithm that selects endpoints, as [balance.Parse] spells it; empty: each is
+	// drawn with the same probability, as kube-proxy does.
+	//
+	// [balance.Parse]: https://pkg.go.dev/github.com/nfqproxy/nfqproxy/datapath/balance#Parse
+	Balance string
+	// AffinitySeconds is how long a client stays with its endpoint after its last new flow
+	// (sessionAffinity: ClientIP); 0: no affinity.
+	AffinitySeconds uint32
+	// HasEndpoints: the cluster has an endpoint that could take flows. Without one, flows are refused instead of
+	// dropped.
+	HasEndpoints   bool
+	InternalPolicy Policy // of flows to ClusterIP
+	ExternalPolicy Policy // of flows to all others
+	Family         Family // of all addresses here
+
+	Protocol  Protocol
+	Port      uint16 // on ClusterIP, ExternalIPs and LoadBalancerIPs
+	NodePort  uint16 // 0: none
+	ClusterIP netip.Addr
+	Name      ServicePortName
 
 	ExternalIPs []netip.Addr
 	// LoadBalancerIPs are the ingress addresses of mode VIP: their packets arrive with the address
@@ -173,32 +194,12 @@ type ServicePort struct {
 	// SourceRanges are the sources that may use LoadBalancerIPs; empty: all.
 	SourceRanges []netip.Prefix
 
-	InternalPolicy Policy // of flows to ClusterIP
-	ExternalPolicy Policy // of flows to all others
-	// AffinitySeconds is how long a client stays with its endpoint after its last new flow
-	// (sessionAffinity: ClientIP); 0: no affinity.
-	AffinitySeconds uint32
 	// QueueOneIn is N if one in N new flows is queued for a decision; the kernel's copy of the table
 	// decides the others. 0: all are queued. NotQueued: none.
 	QueueOneIn uint32
-	// Balance is the algorithm that selects endpoints, as [balance.Parse] spells it; empty: each is
-	// drawn with the same probability, as kube-proxy does.
-	//
-	// [balance.Parse]: https://pkg.go.dev/github.com/nfqproxy/nfqproxy/datapath/balance#Parse
-	Balance string
 	// HealthCheckNodePort is the port at which load balancers check whether this node has
 	// endpoints; 0: none.
 	HealthCheckNodePort uint16
-
-	// Endpoints are all endpoints, each address and port once, in kube-proxy's order: by their
-	// text.
-	Endpoints []Endpoint
-	// Usable lists, for each policy, the positions in Endpoints of those that new flows may go to,
-	// in order. A list is empty if no traffic uses the policy.
-	Usable [policies][]uint32
-	// HasEndpoints: the cluster has an endpoint that could take flows. Without one, flows are refused instead of
-	// dropped.
-	HasEndpoints bool
 }
 
 // NotQueued is the value of QueueOneIn with which no flow is queued.
@@ -206,6 +207,27 @@ const NotQueued = math.MaxUint32
 
 // MaxQueueOneIn is the largest other value of QueueOneIn.
 const MaxQueueOneIn = 1_000_000
+
+// positions are what [Positions] returns: longer lists are rare.
+var positions = func() (list [1024]uint32) {
+	for i := range list {
+		list[i] = uint32(i)
+	}
+	return list
+}()
+
+// Positions returns the positions 0 to n-1, which [ServicePort.Usable] has if all endpoints get new flows. Lists share their
+// memory, which stays in the processor's cache: they must not be changed.
+func Positions(n int) []uint32 {
+	if n <= len(positions) {
+		return positions[:n:n]
+	}
+	list := make([]uint32, n)
+	for i := range list {
+		list[i] = uint32(i)
+	}
+	return list
+}
 
 // UsableEndpoints returns the endpoints that new flows under the policy may go to.
 func (s *ServicePort) UsableEndpoints(p Policy) []Endpoint {
