@@ -173,15 +173,22 @@ func tunnelFinding(l *survey.Loss, several bool) Finding {
 	if l.Chain != "" {
 		chain = l.Chain
 	}
+	from := "from"
+	if l.Outgoing {
+		from = "to"
+	}
 	code, effect := HostRuleDrops, "pods of this node and of other nodes do not reach each other"
 	if l.Certainty != survey.Certain {
 		code, effect = HostRuleMayDrop, "pods of another node reach those of this node only while connection tracking knows packets that this node has sent there"
+		if l.Outgoing {
+			effect = "pods of this node reach those of another node only while connection tracking knows packets that have come from there"
+		}
 	}
 	return Finding{
 		Code: code,
 		Text: fmt.Sprintf("%s %s the packets of the tunnel %s (%s), such as %s -> %s: %s",
 			reasonText(l, several), does, l.Tunnel.Device, l.Tunnel, l.Example.Source, l.Example.To.Addr(), effect),
-		Do: fmt.Sprintf("accept %s from the addresses of the other nodes before it, in chain %s", l.Tunnel, chain),
+		Do: fmt.Sprintf("accept %s %s the addresses of the other nodes before it, in chain %s", l.Tunnel, from, chain),
 	}
 }
 

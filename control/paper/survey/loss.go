@@ -47,9 +47,9 @@ type Loss struct {
 	Why string
 	// Tunnel is the one whose packets are dropped; only with DropsTunnel.
 	Tunnel *Tunnel
-	// Neighbours are the devices, and addresses of pods, of each of Kinds; only with DropsNeighbours. Outgoing: the packets are the host's.
+	// Neighbours are the devices, and addresses of pods, of each of Kinds; only with DropsNeighbours.
 	Neighbours []string
-	Outgoing   bool
+	Outgoing   bool // the packets are the host's; only with DropsTunnel and DropsNeighbours
 	// Rule is the reason; nil: the policy of the chain, or, without a chain, no rule.
 	Rule         *iptables.Rule
 	Table, Chain string

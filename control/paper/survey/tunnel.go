@@ -66,7 +66,28 @@ func (s *surveyor) tunnels() (list []*Tunnel) {
 			add(r.Interface)
 		}
 	}
+	for r, m := range s.matches("raw") {
+		udp, ok := m.(iptables.UDP)
+		if name := outerName(r.Chain, udp.Destination); ok && name != "" && untracks(r) && !slices.ContainsFunc(list, func(t *Tunnel) bool { return t.Device == name }) {
+			list = append(list, &Tunnel{name, protoUDP, udp.Destination.Range.First})
+		}
+	}
 	return list
+}
+
+// outerName names the tunnel at a port whose packets rules keep from connection tracking, as Antrea, Cilium and OVN-Kubernetes do; empty:
+// it is not the port of one.
+func outerName(chain string, ports iptables.Ports) string {
+	kind := map[uint16]string{6081: "geneve", 4789: "vxlan", 8472: "vxlan"}[ports.Range.First]
+	switch {
+	case kind == "" || ports.Negated || ports.Range.Last != ports.Range.First:
+		return ""
+	case strings.HasPrefix(chain, "ANTREA-"):
+		return "antrea-tun0"
+	case strings.HasPrefix(chain, "CILIUM_"):
+		return "cilium_" + kind
+	}
+	return "of the network plugin"
 }
 
 // namedTunnels are the devices of tunnels that rules name.
@@ -81,9 +102,9 @@ func (s *surveyor) namedTunnels() (names []string) {
 
 func (s *surveyor) isIPv6() bool { return s.family() == decision.IPv6 }
 
-// followTunnels follows the outer packets of other nodes to this one. A rule that drops them cuts its pods off from those of
-// other nodes, although the rules accept what the tunnel carries. Of one connection, only the tunnels to its endpoints count, whose
-// replies come that way.
+// followTunnels follows the outer packets of other nodes to this one, and those to them. A rule that drops them cuts its pods off from
+// those of other nodes, although the rules accept what the tunnel carries. Of one connection, only the tunnels to its endpoints count,
+// whose replies come that way.
 func (s *surveyor) followTunnels() {
 	if len(s.targets) == 0 {
 		return
@@ -97,18 +118,20 @@ func (s *surveyor) followTunnels() {
 			continue
 		}
 		nodes := s.otherNodes()
-		lost, certain := s.arrivals(t, nodes, s.known.Only != nil && t.twoWay())
-		switch {
-		case lost == nil:
-		case certain:
-			s.loseTunnel(t, nodes[0], lost)
-			if t.twoWay() && s.known.Only == nil {
-				if again, _ := s.arrivals(t, nodes, true); again == nil {
-					s.order[len(s.order)-1].Certainty = Possible
+		for _, devices := range [][]string{s.outerDevices(), {""}} {
+			lost, certain := s.arrivals(t, nodes, devices, s.known.Only != nil && t.twoWay())
+			switch {
+			case lost == nil:
+			case certain:
+				s.loseTunnel(t, nodes[0], lost)
+				if t.twoWay() && s.known.Only == nil {
+					if again, _ := s.arrivals(t, nodes, devices, true); again == nil {
+						s.order[len(s.order)-1].Certainty = Possible
+					}
 				}
+			default:
+				s.skip("whether the packets of the tunnel %s (%s) are accepted: this depends on what the rules do not show, such as the addresses of the other nodes; see %s", t.Device, t, whereText(lost))
 			}
-		default:
-			s.skip("whether the packets of the tunnel %s (%s) are accepted: this depends on what the rules do not show, such as the addresses of the other nodes; see %s", t.Device, t, whereText(lost))
 		}
 	}
 }
@@ -131,11 +154,11 @@ func whereText(w *netfilter.Way) string {
 	return fmt.Sprintf("line %d", w.By.Line)
 }
 
-// arrivals follows a tunnel's packets from other nodes. lost is the first way on which a rule or policy drops one, nil if none
-// does; certain: they drop all, whatever is not known. With answers, this node has sent packets to these nodes before.
-func (s *surveyor) arrivals(t *Tunnel, nodes []netip.Addr, answers bool) (lost *netfilter.Way, certain bool) {
+// arrivals follows a tunnel's packets from other nodes, or, by the device "", those to them. lost is the first way on which a rule or
+// policy drops one, nil if none does; certain: they drop all, whatever is not known. With answers, packets have gone the other way before.
+func (s *surveyor) arrivals(t *Tunnel, nodes []netip.Addr, devices []string, answers bool) (lost *netfilter.Way, certain bool) {
 	certain = true
-	for _, in := range s.outerDevices() {
+	for _, in := range devices {
 		for _, from := range nodes {
 			w, all := s.arrives(t, from, in, answers)
 			if certain = certain && all; lost == nil {
@@ -146,22 +169,32 @@ func (s *surveyor) arrivals(t *Tunnel, nodes []netip.Addr, answers bool) (lost *
 	return lost, certain
 }
 
-// arrives follows a tunnel's packet from another node. lost is the first way on which a rule or policy drops it, nil if none
+// arrives follows a tunnel's packet from another node, or to it. lost is the first way on which a rule or policy drops it, nil if none
 // does; all: they do on each way, whatever is not known.
-func (s *surveyor) arrives(t *Tunnel, from netip.Addr, in string, answers bool) (lost *netfilter.Way, all bool) {
+func (s *surveyor) arrives(t *Tunnel, node netip.Addr, in string, answers bool) (lost *netfilter.Way, all bool) {
 	port := uint16(sourcePort)
 	if t.twoWay() {
 		port = t.Port
 	}
-	there, here := netip.AddrPortFrom(from, port), netip.AddrPortFrom(s.address, t.Port)
-	p := iptables.FirstPacket(t.Protocol, there, here, false)
-	p.InInterface = in
+	packet := func(in string) iptables.Packet {
+		from, to := node, s.address
+		if in == "" {
+			from, to = to, from
+		}
+		p := iptables.FirstPacket(t.Protocol, netip.AddrPortFrom(from, port), netip.AddrPortFrom(to, t.Port), in == "")
+		p.InInterface, p.Owner = in, nil // the kernel's own
+		return p
+	}
+	p, other := packet(in), packet("")
+	if in == "" {
+		other = packet(uplinkOf(s.host, s.family()))
+	}
 	all = true
 	work := netfilter.Work{Steps: 1, Visits: maxVisits}
 	begin := func() *netfilter.State {
 		state := new(netfilter.State)
 		if answers {
-			s.machine.SendFrom(nil, iptables.FirstPacket(t.Protocol, here, there, true), state, always(0), &work)
+			s.machine.SendFrom(nil, other, state, always(0), &work)
 		}
 		return state
 	}
@@ -230,15 +263,18 @@ func (s *surveyor) otherNodes() (nodes []netip.Addr) {
 }
 
 // loseTunnel records that a rule or policy drops the packets of a tunnel.
-func (s *surveyor) loseTunnel(t *Tunnel, from netip.Addr, w *netfilter.Way) {
+func (s *surveyor) loseTunnel(t *Tunnel, node netip.Addr, w *netfilter.Way) {
 	for _, l := range s.order {
-		if l.Tunnel != nil && *l.Tunnel == *t {
+		if l.Tunnel != nil && *l.Tunnel == *t && l.Outgoing == w.Packet.Local {
 			return
 		}
 	}
 	l := &Loss{
 		Effect: DropsTunnel, Tunnel: t, Rule: w.By, Table: w.Table, Chain: w.Chain, Rejected: w.Verdict == netfilter.Rejected, Kinds: []Kind{OtherPod},
-		Example: Example{Protocol: "UDP", Source: from.String(), To: netip.AddrPortFrom(s.address, t.Port), From: OtherPod, In: uplinkOf(s.host, s.family())},
+		Example: Example{Protocol: "UDP", Source: node.String(), To: netip.AddrPortFrom(s.address, t.Port), From: OtherPod, In: uplinkOf(s.host, s.family())},
+	}
+	if l.Outgoing = w.Packet.Local; l.Outgoing {
+		l.Example.Source, l.Example.To, l.Example.In = s.address.String(), netip.AddrPortFrom(node, t.Port), ""
 	}
 	if w.By == nil {
 		l.File, l.Line = s.policyPlace(w.Table, w.Chain)
