@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -88,7 +89,7 @@ func (w *inquiry) otherProgram(node string, to netip.AddrPort, protocol decision
 	}
 	for _, svc := range w.objects.Services {
 		if h := svc.Spec.HealthCheckNodePort; h == int32(to.Port()) && protocol == decision.TCP {
-			w.otherNote(objectOf(svc), fmt.Sprintf("%d is the health check node port of %s: the proxy of %s answers over HTTP: 200 if it has an endpoint for it, 503 if not", h, objectOf(svc), node))
+			w.healthCheck(svc, node)
 			return true
 		}
 	}
@@ -97,6 +98,28 @@ func (w *inquiry) otherProgram(node string, to netip.AddrPort, protocol decision
 
 func (w *inquiry) otherNote(object, text string) {
 	w.note(Finding{Code: OtherProgram, Object: object, Text: text, Do: "nothing: no Service is involved"})
+}
+
+// healthCheck is about the health check node port of a Service on a node.
+func (w *inquiry) healthCheck(svc *corev1.Service, node string) {
+	says := "200 if it has an endpoint for it that is ready, 503 if not"
+	for i := range svc.Spec.Ports {
+		if _, cause := w.backends(svc, &svc.Spec.Ports[i], ""); cause.Code == NotShown || w.placesNotShown(svc) {
+			break
+		}
+		says = fmt.Sprintf("503, as no endpoint of the Service on %s is ready: load balancers leave the node out", node)
+		if slices.ContainsFunc(w.table(node).Service(name{Namespace: svc.Namespace, Name: svc.Name}), func(s *decision.ServicePort) bool {
+			return slices.ContainsFunc(s.Endpoints, func(e decision.Endpoint) bool { return e.Ready && e.NodeName == node })
+		}) {
+			says = fmt.Sprintf("200, as it has an endpoint on %s that is ready", node)
+			break
+		}
+	}
+	w.note(Finding{
+		Code: OtherProgram, Object: objectOf(svc), Field: "spec.healthCheckNodePort",
+		Text: fmt.Sprintf("%d is the health check node port of %s: the proxy of %s answers over HTTP: %s", svc.Spec.HealthCheckNodePort, objectOf(svc), node, says),
+		Do:   "nothing: load balancers ask this port which nodes have endpoints",
+	})
 }
 
 // hostPort is about a port of a node that the network plugin translates to a Pod.
@@ -146,21 +169,81 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 			Do:   fmt.Sprintf("use an %s address of the node, or make the Service dual-stack (spec.ipFamilyPolicy: PreferDualStack)", other.Family),
 		})
 	case node != "":
-		text := "there are no node ports"
+		text, do := "there are no node ports", "check that this is the port that a program on the node itself listens on"
 		if len(open) > 0 {
-			text = "node ports are " + nearest.Few(open)
+			text, do = "node ports are "+nearest.Few(open), "use one of these, unless a program on the node itself listens on the port"
+		}
+		if w.objects.Lab == nil && (to.Port() < firstNodePort || to.Port() > lastNodePort) {
+			w.answer.Unless = fmt.Sprintf("a program on %s itself listens on the port", node)
 		}
 		w.cause(Finding{
 			Code: UnknownAddress, Object: "Node " + node,
 			Text: fmt.Sprintf("no Service has node port %d/%s; %s", to.Port(), protocol, text),
-			Do:   "use one of these, unless a program on the node itself listens on the port",
+			Do:   do,
 		})
+	case w.pending(to.Addr()) != nil:
+		w.cause(noAddressYet(w.pending(to.Addr())))
+	case !w.from.outside && w.objects.Lab == nil && !w.nearCluster(to.Addr()) && w.outsideCluster(to, protocol):
 	default:
 		w.cause(Finding{
 			Code: UnknownAddress, Text: fmt.Sprintf("no Service and no Pod has the address %s", to.Addr()),
 			Do: "check the address: a Service that was deleted and recreated has a new one",
 		})
 	}
+}
+
+// pending is the Service that asks for the address as that of its load balancer, and does not have it; nil: there is none.
+func (w *inquiry) pending(a netip.Addr) *corev1.Service {
+	for _, svc := range w.objects.Services {
+		if ip, err := kubeaddr.Parse(svc.Spec.LoadBalancerIP); err == nil && ip == a && svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			return svc
+		}
+	}
+	return nil
+}
+
+// nearCluster reports whether an address may be one of a Service or Pod that is gone: it has the first half of its bits with another
+// one in common.
+func (w *inquiry) nearCluster(a netip.Addr) bool {
+	near := func(other netip.Addr) bool {
+		p, err := other.Prefix(other.BitLen() / 2)
+		return err == nil && p.Contains(a)
+	}
+	for ip := range w.clusterIPs {
+		if near(ip) {
+			return true
+		}
+	}
+	for ip := range w.owners {
+		if near(ip) {
+			return true
+		}
+	}
+	return w.nodes.ofPods(a) != ""
+}
+
+// shared are the addresses of RFC 6598, which clusters use like private ones.
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// outsideCluster is about a destination that nothing in the cluster has: only the source's policies concern it. It reports false if it is
+// as likely that nothing has the address.
+func (w *inquiry) outsideCluster(to netip.AddrPort, protocol decision.Protocol) bool {
+	a := to.Addr()
+	switch f := w.policyAt(nil, to, protocol); {
+	case f != nil:
+		w.cause(*f)
+	case !a.IsGlobalUnicast() || a.IsPrivate() || shared.Contains(a):
+		w.answer.Unless = "something has the address that is not among the objects"
+		return false
+	default:
+		w.note(Finding{
+			Code: OtherProgram, Text: fmt.Sprintf("no Service, Pod or Node has the address %s: it is outside of the cluster, and no service proxy translates it", a),
+			Do: "check that it answers from the source, and that the nodes masquerade what Pods send there; objects do not show it",
+		})
+		w.answer.abroad = true
+		w.answer.Unless = to.String() + " does not answer the source, which objects do not show"
+	}
+	return true
 }
 
 // isExternal reports whether the address is an ExternalIP of a Node that has an InternalIP too.

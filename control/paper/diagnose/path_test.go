@@ -111,7 +111,7 @@ func TestPath(t *testing.T) {
 
 		// Ports of nodes that are no node ports.
 		{from: "outside", to: "node-b:443", want: "works at node-b: 10.244.2.7, NFQ074"},
-		{from: "outside", to: "node-a:443", want: "NFQ005 at node-a"},
+		{from: "outside", to: "node-a:443", want: "NFQ005 at node-a, unless"},
 		{from: "shop/client-b", to: "node-a:9100", want: "works at node-a after node-b: 172.20.0.2, NFQ074"},
 		{from: "shop/client-b", to: "pod/shop/agent-a:9100", want: "works at node-a after node-b: 172.20.0.2, NFQ074"},
 		{from: "outside", to: "node-a:32026", want: "works at node-a, NFQ074"},

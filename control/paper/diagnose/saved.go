@@ -205,11 +205,12 @@ func (a *Answer) someFail(f *Finding, of []netip.AddrPort) (some bool) {
 // withoutObjects replaces what an answer says of objects that were made of rules: why a Service has no endpoints, and the names
 // of virtual servers.
 func (a *Answer) withoutObjects(n *Saved, protocol decision.Protocol, to netip.AddrPort, blocked []Finding) {
-	if a.Cause != nil && a.Cause.Code == UnknownAddress && (!to.Addr().IsPrivate() || n.leadsTo(to.Addr())) {
+	if a.abroad || a.Cause != nil && a.Cause.Code == UnknownAddress && (!to.Addr().IsPrivate() || n.leadsTo(to.Addr())) {
 		a.Cause = &Finding{
 			Code: NotShown, Text: fmt.Sprintf("%s is no address of a Service; rules do not show Pods, other nodes and other hosts", to.Addr()),
 			Do: "nfqproxy trace with the same bundle follows a packet to any address",
 		}
+		a.Unless, a.Notes = "", nil
 	}
 	if a.Cause != nil && len(blocked) > 0 && (a.Cause.Code == NoSelector || a.Cause.Code == NoSlices) {
 		a.Cause = nil

@@ -59,6 +59,7 @@ type Answer struct {
 
 	by     string // what it is from; empty: objects
 	sticky bool   // session affinity binds the source to one endpoint
+	abroad bool   // the destination is outside of the cluster
 }
 
 // End is an end of the connection.

@@ -77,15 +77,20 @@ func headlessAddress(svc *corev1.Service) *Finding {
 	return nil
 }
 
+// The usual --service-node-port-range of API servers.
+const (
+	firstNodePort = 30000
+	lastNodePort  = 32767
+)
+
 // nodePortRange finds node ports that an API server refuses with its usual --service-node-port-range.
 func (e *examination) nodePortRange(svc *corev1.Service) {
-	const first, last = 30000, 32767
 	for i := range svc.Spec.Ports {
-		if p := svc.Spec.Ports[i].NodePort; p != 0 && (p < first || p > last) && e.isUnsubmitted(svc) {
+		if p := svc.Spec.Ports[i].NodePort; p != 0 && (p < firstNodePort || p > lastNodePort) && e.isUnsubmitted(svc) {
 			e.add(Finding{
 				Code: NodePortRange, Object: objectOf(svc), Field: "spec.ports",
-				Text: fmt.Sprintf("node port %d of %s is not in the range %d to %d: the API server rejects the Service, unless its --service-node-port-range includes the port", p, objectOf(svc), first, last),
-				Do:   fmt.Sprintf("write a nodePort from %d to %d, or leave it out", first, last),
+				Text: fmt.Sprintf("node port %d of %s is not in the range %d to %d: the API server rejects the Service, unless its --service-node-port-range includes the port", p, objectOf(svc), firstNodePort, lastNodePort),
+				Do:   fmt.Sprintf("write a nodePort from %d to %d, or leave it out", firstNodePort, lastNodePort),
 			})
 		}
 	}
