@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
@@ -98,6 +99,9 @@ func (e *examination) service(svc *corev1.Service) {
 			}
 			e.listeners(w, s)
 			e.policies(svc, s)
+			if f := e.lackPort(svc, w.port); f != nil {
+				e.add(*f)
+			}
 		}
 	}
 	e.nodePortRange(svc)
@@ -254,6 +258,33 @@ func (c *Cluster) readiness(svc *corev1.Service) *Finding {
 	return &Finding{
 		Code: SomeNotReady, Object: objectOf(svc), Text: fmt.Sprintf("%d of %d Pods of %s are not ready%s: %s", len(states), len(pods), objectOf(svc), publish, nearest.Few(states)),
 		Do: fmt.Sprintf("kubectl -n %s describe pods", svc.Namespace),
+	}
+}
+
+// lackPort is the finding of a Service some of whose ready Pods have no port with the name of the target port, so that their endpoints
+// lack it; nil: all have one, or it is not known.
+func (e *examination) lackPort(svc *corev1.Service, port *corev1.ServicePort) *Finding {
+	if port.TargetPort.Type != intstr.String {
+		return nil
+	}
+	var without []string
+	pods := slices.DeleteFunc(slices.Clone(e.podsIn[svc.Namespace].selected(svc.Spec.Selector)), func(p *corev1.Pod) bool { return !isReady(p) })
+	if arePrinted(pods) {
+		return nil
+	}
+	for _, p := range pods {
+		if _, has := portNames([]*corev1.Pod{p}, port); !has {
+			without = append(without, p.Name)
+		}
+	}
+	if len(without) == 0 || len(without) == len(pods) {
+		return nil
+	}
+	return &Finding{
+		Code: SomeNotReady, Object: objectOf(svc), Field: "spec.ports.targetPort",
+		Text: fmt.Sprintf("%d of %d ready Pods of %s %s no port named %q, and get no flows of port %s: %s",
+			len(without), len(pods), objectOf(svc), verb(len(without), "has", "have"), port.TargetPort.StrVal, portText(port), nearest.Few(without)),
+		Do: "name the port in the containers of these Pods, or narrow the selector of the Service if they are of another program",
 	}
 }
 

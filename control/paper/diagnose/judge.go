@@ -21,6 +21,7 @@ import (
 func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 	if d.ServicePort != nil {
 		w.take(d)
+		w.contested(p, d)
 	}
 	switch d.Reason {
 	case decision.NotAService:
@@ -70,6 +71,24 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 	}
 }
 
+// contested notes a Service with the address and port of the packet that does not get it.
+func (w *inquiry) contested(p *decision.Packet, d *decision.Decision) {
+	if w.claimed != nil {
+		return
+	}
+	for _, c := range w.tableOf(w.answer.Node).Conflicts() {
+		other := w.services[c.Loser.Name.Service()]
+		if c.Winner.Name != d.ServicePort.Name || other == nil || !strings.Contains(c.What, fmt.Sprintf(" %s/", p.Destination)) && !strings.Contains(c.What, fmt.Sprintf(" %d/", p.Destination.Port())) {
+			continue
+		}
+		w.note(Finding{
+			Code: ClaimedTwice, Object: objectOf(other),
+			Text: fmt.Sprintf("%s has the address and port too: with kube-proxy, either of the two Services may get the packets", objectOf(other)), Do: "give each Service its own addresses",
+		})
+		return
+	}
+}
+
 // take makes the Service that a decision is for that of the inquiry. If the question is about another one,
 // that is the cause.
 func (w *inquiry) take(d *decision.Decision) {
@@ -77,7 +96,7 @@ func (w *inquiry) take(d *decision.Decision) {
 	if asked := w.to.service; asked != nil && asked != found {
 		w.claimed = &Finding{
 			Code: ClaimedTwice, Object: objectOf(asked),
-			Text: fmt.Sprintf("%s has the address too, and gets the packets", objectOf(found)), Do: "give each Service its own addresses",
+			Text: fmt.Sprintf("%s has the address and port too, and gets the packets (with kube-proxy, either of the two may)", objectOf(found)), Do: "give each Service its own addresses",
 		}
 	}
 	if w.to.service == found {
@@ -99,6 +118,9 @@ func (w *inquiry) pod(p *corev1.Pod, at netip.AddrPort, protocol decision.Protoc
 	w.answer.Endpoints = []Endpoint{e}
 	if e.Problem != nil {
 		w.cause(*e.Problem)
+	} else if f := w.unclear(p, at, protocol); f != nil {
+		w.answer.Unless = "a network policy forbids it, for which the objects lack the labels of namespaces"
+		w.note(*f)
 	}
 }
 
@@ -138,28 +160,58 @@ func (w *inquiry) policy(pod *corev1.Pod, at netip.AddrPort, protocol decision.P
 func (w *inquiry) policyAt(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) *Finding {
 	switch {
 	case w.from != nil:
-		sent, last := w.hops[0].packet, w.hops[len(w.hops)-1].packet
-		conn := &connection{source: last.Source.Addr(), from: w.from.pod, destination: at, to: pod, protocol: protocol}
-		if conn.from != nil && conn.from.Spec.HostNetwork {
-			conn.from = nil
-		}
-		egress := *conn
-		if len(w.hops) > 1 { // it leaves the source's node untranslated
-			egress.destination, egress.to = sent.Destination, nil
-		}
-		if f := w.forbidsEgress(&egress); f != nil {
+		out, in := w.connections(pod, at, protocol)
+		if f := w.forbidsEgress(out); f != nil || in == nil {
 			return f
 		}
-		// Nodes reach their own Pods whatever the policies, and what masqueraded packets meet depends on the
-		// plugin.
-		if w.from.node != "" || sent.Source != last.Source || w.answer.Record.Masquerade {
-			return nil
-		}
-		return w.forbidsIngress(conn)
+		return w.forbidsIngress(in)
 	case pod != nil:
 		return w.closed(pod, at.Port(), protocol)
 	}
 	return nil
+}
+
+// connections are those to an endpoint as the policies of the source, and of the endpoint, see them. in is nil if none of the latter
+// counts.
+func (w *inquiry) connections(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) (out, in *connection) {
+	sent, last := w.hops[0].packet, w.hops[len(w.hops)-1].packet
+	in = &connection{source: last.Source.Addr(), from: w.from.pod, destination: at, to: pod, protocol: protocol}
+	if in.from != nil && in.from.Spec.HostNetwork {
+		in.from = nil
+	}
+	egress := *in
+	if len(w.hops) > 1 { // it leaves the source's node untranslated
+		egress.destination, egress.to = sent.Destination, nil
+	}
+	// Nodes reach their own Pods whatever the policies, and what masqueraded packets meet depends on the plugin.
+	if w.from.node != "" || sent.Source != last.Source || w.answer.Record.Masquerade {
+		return &egress, nil
+	}
+	return &egress, in
+}
+
+// unclear is the note about policies that select namespaces by labels which the objects do not have; nil: there are none, or they do
+// not matter.
+func (w *inquiry) unclear(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) *Finding {
+	out, in := w.connections(pod, at, protocol)
+	about := func(conn *connection, selected *corev1.Pod, d direction, other *corev1.Pod) *Finding {
+		if selected == nil || other == nil || conn.to == conn.from {
+			return nil
+		}
+		policies := w.policiesFor(selected, d)
+		if w.allow(policies, d, conn) != unknown {
+			return nil
+		}
+		return &Finding{
+			Code: NotShown, Object: "NetworkPolicy " + policies[0].Namespace + "/" + policies[0].Name, Field: "spec",
+			Text: fmt.Sprintf("whether the policies of Pod %s allow the connection is not known: they select namespaces by labels, and Namespace %s is not among the objects", nameOf(selected), other.Namespace),
+			Do:   "add the output of kubectl get namespaces -o yaml",
+		}
+	}
+	if f := about(out, out.from, egress, out.to); f != nil || in == nil {
+		return f
+	}
+	return about(in, in.to, ingress, in.from)
 }
 
 // endpoints judges the endpoints that the decision could select.
@@ -179,6 +231,11 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 			w.answer.Unless = "the network plugin applies policies to masqueraded packets"
 			if w.from.node != "" {
 				w.answer.Unless = "the network plugin applies policies to packets of other nodes"
+			}
+		} else if f := w.unclear(w.owners[ep.AddrPort.Addr()], ep.AddrPort, d.ServicePort.Protocol); f != nil {
+			w.answer.Unless = "a network policy forbids it, for which the objects lack the labels of namespaces"
+			if !w.answer.Has(*f) {
+				w.note(*f)
 			}
 		}
 		w.answer.Endpoints = append(w.answer.Endpoints, e)

@@ -171,7 +171,7 @@ func (c *Cluster) NotReady(node string) *Finding {
 	}
 }
 
-// sharedNodes finds nodes with the address of another.
+// sharedNodes finds nodes with the address of another, and such whose Pods have the same network.
 func (e *examination) sharedNodes() {
 	with := make(map[string]string) // by address
 	for _, n := range e.objects.Nodes {
@@ -187,6 +187,18 @@ func (e *examination) sharedNodes() {
 				})
 			}
 			with[a.Address] = n.Name
+		}
+	}
+	of := e.nodes.prefixes
+	for i, p := range of {
+		for _, q := range of[:i] {
+			if p.node != q.node && p.Overlaps(q.Prefix) {
+				e.add(Finding{
+					Code: SharedAddress, Object: "Node " + p.node, Field: "spec.podCIDRs",
+					Text: fmt.Sprintf("the pod CIDRs %s of node %s and %s of node %s overlap: two Pods may get one address, and packets to Pods of one node may go to the other", q.Prefix, q.node, p.Prefix, p.node),
+					Do:   "give each node its own network: delete one Node, and have its kubelet register it again; network plugins with their own management of addresses (Calico, Cilium, those of clouds) may not use spec.podCIDRs",
+				})
+			}
 		}
 	}
 }
