@@ -39,13 +39,13 @@ func (g *guesser) addresses() {
 	for i := range g.hints {
 		h := &g.hints[i]
 		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
-			add(a, "%s is an address of this host: see line %d", a, h.Line)
+			add(a, "%s is an address of this host: see %s", a, h.at())
 		}
 		if a, ok := h.wanted(); ok && h.table == "nat" && h.hooks.has(Prerouting) && (h.targets("DNAT") || forNodePorts(h.Rule) && !a.IsLoopback()) {
-			add(a, "%s is an address of this host: see line %d", a, h.Line)
+			add(a, "%s is an address of this host: see %s", a, h.at())
 		}
 		for a := range h.nodePorts() {
-			add(a, "%s is an address of this host: see line %d", a, h.Line)
+			add(a, "%s is an address of this host: see %s", a, h.at())
 		}
 	}
 	for i := range g.hints {
@@ -59,7 +59,7 @@ func (g *guesser) addresses() {
 			continue
 		}
 		if ok && !near(a) {
-			give(loopbackName, a, "%s is an address of this host: see line %d", a, h.Line)
+			give(loopbackName, a, "%s is an address of this host: see %s", a, h.at())
 		}
 	}
 	if found {
@@ -106,7 +106,7 @@ func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, 
 	_, forwarded := g.forwarded.addresses[to]
 	i := slices.IndexFunc(g.hints, func(h hint) bool { return h.serves(g.packet) })
 	if i >= 0 && private(to) && !g.near(to) && !g.named()[to] && !forwarded && g.choice.destination != beyond {
-		add(to, "%s is an address of this host, because line %d matches its port %d", to, g.hints[i].Line, g.packet.Destination.Port())
+		add(to, "%s is an address of this host, because %s matches its port %d", to, g.hints[i].at(), g.packet.Destination.Port())
 		if g.near(from) { // it may also be another host's
 			g.last().Claim = fmt.Sprintf("%s is an address of this host", to)
 			g.leaveOpen(choice{destination: beyond})
@@ -123,7 +123,7 @@ func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, 
 		g.last().Claim, g.last().Silent = fmt.Sprintf("%s is no address of this host", to), true
 		g.leaveOpen(choice{destination: here})
 	case where == beyond && open && g.endpoint(to) > 0 && !g.near(from):
-		g.note(alone(to), "%s is behind this host, as a pod: see line %d", to, g.endpoint(to))
+		g.note(alone(to), "%s is behind this host, as a pod: see %s", to, g.endpoint(to))
 		g.last().Claim = fmt.Sprintf("%s is behind this host", to)
 		g.leaveOpen(choice{destination: here})
 	case where == beyond && open:

@@ -20,12 +20,12 @@ const (
 // forwarded is what rules of FORWARD say about the networks that the host forwards for.
 type forwarded struct {
 	networks  []forwardedNetwork
-	addresses map[netip.Addr]int // the line that names each first
+	addresses map[netip.Addr]ruleAt // the line that names each first
 }
 
 type forwardedNetwork struct {
 	netip.Prefix
-	line   int
+	line   ruleAt
 	device string // that the rule names; empty: none
 }
 
@@ -44,7 +44,7 @@ func (f *forwarded) network(a netip.Addr) *forwardedNetwork {
 // network is behind the host if a rule allows it one end only, whatever the other one is: "-A
 // FORWARD -s 10.42.0.0/16 -j ACCEPT".
 func (g *guesser) findForwarded() {
-	g.forwarded.addresses = make(map[netip.Addr]int)
+	g.forwarded.addresses = make(map[netip.Addr]ruleAt)
 	for i := range g.hints {
 		h := &g.hints[i]
 		if !h.hooks.has(Forward) || h.hooks.has(Input) || h.hooks.has(Prerouting) {
@@ -53,7 +53,7 @@ func (g *guesser) findForwarded() {
 		for _, p := range []netip.Prefix{h.source, h.destination} {
 			if p.IsValid() && p.IsSingleIP() && p.Addr() != netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 				if _, known := g.forwarded.addresses[p.Addr()]; !known {
-					g.forwarded.addresses[p.Addr()] = h.Line
+					g.forwarded.addresses[p.Addr()] = h.at()
 				}
 			}
 		}
@@ -74,7 +74,7 @@ func (g *guesser) forwardedNetwork(h *hint) {
 		isPodDevice(towards), g.forwarded.network(p.Addr()) != nil:
 		return
 	}
-	g.forwarded.networks = append(g.forwarded.networks, forwardedNetwork{p, h.Line, device})
+	g.forwarded.networks = append(g.forwarded.networks, forwardedNetwork{p, h.at(), device})
 }
 
 // ours reports whether it is a network that may be behind a host: a private one, or one of IPv6.
@@ -93,7 +93,7 @@ func (g *guesser) forwardedRoutes() {
 		if device == "" || g.host.device(device) != nil && device == g.uplink {
 			device = g.insideDevice()
 		}
-		g.toPods(n.Prefix, device, "the network %s is behind %s: line %d forwards it", n.Prefix, g.called(device), n.line)
+		g.toPods(n.Prefix, device, "the network %s is behind %s: %s forwards it", n.Prefix, g.called(device), n.line)
 	}
 	for _, a := range []netip.Addr{g.packet.Source.Addr(), g.packet.Destination.Addr()} {
 		line, named := g.forwarded.addresses[a]
@@ -101,7 +101,7 @@ func (g *guesser) forwardedRoutes() {
 			continue
 		}
 		device := g.insideDevice()
-		g.note(alone(a), "%s is behind %s: line %d of FORWARD names it", a, g.called(device), line)
+		g.note(alone(a), "%s is behind %s: %s of FORWARD names it", a, g.called(device), line)
 		g.route(alone(a), device)
 	}
 }
@@ -152,7 +152,7 @@ func (g *guesser) destination(from, to netip.Addr) (where place, open bool) {
 
 // endpoint is the line of a rule of kube-proxy that translates to the address, as to a pod; 0: there is none. Endpoints of API
 // servers are addresses of nodes.
-func (g *guesser) endpoint(a netip.Addr) int {
+func (g *guesser) endpoint(a netip.Addr) ruleAt {
 	for i := range g.hints {
 		h := &g.hints[i]
 		t, ok := h.Target.(iptables.DNAT)
@@ -160,7 +160,7 @@ func (g *guesser) endpoint(a netip.Addr) int {
 			c, ok := m.(iptables.Comment)
 			return ok && strings.HasPrefix(c.Text, "default/kubernetes:")
 		}) {
-			return h.Line
+			return h.at()
 		}
 	}
 	return 0

@@ -23,7 +23,7 @@ func (g *guesser) bridges() {
 		own, _ := g.ownIn(network)
 		g.host.AddAddress(name, netip.PrefixFrom(own, network.Bits()))
 		g.inside[name] = true
-		g.note(network, "%s has the address %s and leads to %s: see line %d", name, own, network, h.Line)
+		g.note(network, "%s has the address %s and leads to %s: see %s", name, own, network, h.at())
 	}
 	for i := range g.hints {
 		h := &g.hints[i]
@@ -56,7 +56,7 @@ func (g *guesser) usualNetworks() {
 		own, _ := g.ownIn(usual.network)
 		g.host.AddAddress(usual.device, netip.PrefixFrom(own, usual.network.Bits()))
 		g.inside[usual.device] = true
-		g.note(usual.network, "%s has the address %s and leads to %s, as usual: line %d names the device", usual.device, own, usual.network, line)
+		g.note(usual.network, "%s has the address %s and leads to %s, as usual: %s names the device", usual.device, own, usual.network, line)
 	}
 }
 
@@ -158,7 +158,7 @@ func (g *guesser) hidden() {
 			if in := g.packet.InInterface; in != "" && in != g.uplink && p.Contains(g.packet.Source.Addr()) {
 				device, called = in, in
 			}
-			g.lan(p, device, "%s is behind %s, because line %d hides it behind %s", p, called, h.Line, g.uplink)
+			g.lan(p, device, "%s is behind %s, because %s hides it behind %s", p, called, h.at(), g.uplink)
 		}
 	}
 	if !g.gateway || inner == "" {
@@ -311,7 +311,7 @@ func (g *guesser) proxies() {
 			g.host.LocalMarks = append(slices.Clip(g.host.LocalMarks), t.Mark)
 		}
 		if h.protocol == g.packet.Protocol {
-			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and packets with the mark %s are routed to this host, as TPROXY requires: see line %d", s.Address, t.Mark, h.Line)
+			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and packets with the mark %s are routed to this host, as TPROXY requires: see %s", s.Address, t.Mark, h.at())
 		}
 	}
 }

@@ -21,14 +21,14 @@ func (g *guesser) findPods() {
 
 // ownPods returns this host's part of the pods' network, as in flannel's rule "! -s 10.244.0.0/16
 // -d 10.244.0.0/24 -j RETURN"; line 0: there is no such rule.
-func (g *guesser) ownPods() (own netip.Prefix, line int) {
+func (g *guesser) ownPods() (own netip.Prefix, line ruleAt) {
 	for i := range g.hints {
 		h := &g.hints[i]
 		if h.table != "nat" || h.Target != iptables.Return || h.notSource != g.pods {
 			continue
 		}
 		if own := h.destination; own.IsValid() && own != g.pods && g.pods.Contains(own.Addr()) {
-			return own, h.Line
+			return own, h.at()
 		}
 	}
 	return netip.Prefix{}, 0
@@ -53,7 +53,7 @@ func (g *guesser) podRoute() {
 	case g.hasPods():
 		if line := g.names(flannelDevice); line > 0 {
 			g.route(g.pods, flannelDevice)
-			g.note(netip.Prefix{}, "the pods of other hosts are behind flannel.1: see line %d", line)
+			g.note(netip.Prefix{}, "the pods of other hosts are behind flannel.1: see %s", line)
 		}
 		return
 	}
@@ -73,7 +73,7 @@ func (g *guesser) podRoute() {
 		g.toPods(g.pods, bridgeDevice, "the whole pod network %s is behind %s", g.pods, bridgeDevice)
 		return
 	}
-	g.toPods(g.pods, name, "the whole pod network %s is behind %s: see line %d", g.pods, name, line)
+	g.toPods(g.pods, name, "the whole pod network %s is behind %s: see %s", g.pods, name, line)
 }
 
 // tunnelAround reports whether the rules only show that a network is part of a larger one behind a tunnel to other hosts, as
@@ -105,8 +105,8 @@ func (g *guesser) bridgeOr(name string) string {
 
 // ownPodRoute adds the routes of a host with flannel. The device to the pods of other hosts is the one by which the packet
 // comes from them, or the one of flannel's most common backend.
-func (g *guesser) ownPodRoute(own netip.Prefix, line int, name string) {
-	const text = "%s leads to the pods of this host, %s (see line %d), and %s to those of others"
+func (g *guesser) ownPodRoute(own netip.Prefix, line ruleAt, name string) {
+	const text = "%s leads to the pods of this host, %s (see %s), and %s to those of others"
 	g.host.AddAddress(g.bridgeOr(name), netip.PrefixFrom(own.Addr().Next(), own.Bits()))
 	in, from := g.packet.InInterface, g.packet.Source.Addr()
 	if in != "" && in != flannelDevice && in != g.bridgeOr(name) && g.pods.Contains(from) && !own.Contains(from) {
@@ -176,7 +176,7 @@ func OfOnePod(name string) bool {
 
 // podDevice returns the most likely of the devices of pods that the rules name, and the line; empty:
 // they name none.
-func (g *guesser) podDevice() (name string, line int) {
+func (g *guesser) podDevice() (name string, line ruleAt) {
 	all := g.namedPodDevices()
 	if c := g.choice.device; c != "" {
 		for _, d := range all {
@@ -194,7 +194,7 @@ func (g *guesser) podDevice() (name string, line int) {
 
 type namedDevice struct {
 	name string
-	line int
+	line ruleAt
 }
 
 // mostDevices bounds the devices of pods that are tried.
@@ -208,16 +208,16 @@ func (g *guesser) namedPodDevices() []namedDevice {
 			continue // usually a VPN's
 		}
 		var exact []namedDevice
-		kind := 0
+		kind := ruleAt(0)
 		for i := range g.hints {
 			for _, named := range g.hints[i].devices {
 				switch {
 				case !strings.HasPrefix(named.Name, d.prefix) || named.Name == "lxcbr0":
 				case named.Wildcard && d.each:
-					kind = max(kind, g.hints[i].Line)
+					kind = max(kind, g.hints[i].at())
 				case named.Wildcard, !isPodDevice(named.Name), len(exact) == mostDevices:
 				case !slices.ContainsFunc(exact, func(e namedDevice) bool { return e.name == named.Name }):
-					exact = append(exact, namedDevice{named.Name, g.hints[i].Line})
+					exact = append(exact, namedDevice{named.Name, g.hints[i].at()})
 				}
 			}
 		}
@@ -255,7 +255,7 @@ func (g *guesser) freeBridges() []namedDevice {
 		for _, named := range g.hints[i].devices {
 			if isDockerBridge(named.Name) && !named.Wildcard && !g.inside[named.Name] && len(free) < mostDevices &&
 				!slices.ContainsFunc(free, func(f namedDevice) bool { return f.name == named.Name }) {
-				free = append(free, namedDevice{named.Name, g.hints[i].Line})
+				free = append(free, namedDevice{named.Name, g.hints[i].at()})
 			}
 		}
 	}
@@ -283,11 +283,11 @@ func (g *guesser) otherDevices(than string) []choice {
 }
 
 // names returns the first line that names the device; 0: none does.
-func (g *guesser) names(device string) int {
+func (g *guesser) names(device string) ruleAt {
 	for i := range g.hints {
 		for _, named := range g.hints[i].devices {
 			if !named.Wildcard && named.Name == device {
-				return g.hints[i].Line
+				return g.hints[i].at()
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func (g *guesser) masqueraded() {
 		if in := g.packet.InInterface; in != "" && in != g.uplink && p.Contains(g.packet.Source.Addr()) {
 			g.behind(g.packet.Source.Addr(), in)
 		}
-		g.toPods(p, device, "the network %s is behind %s: line %d masquerades it", p, g.called(device), h.Line)
+		g.toPods(p, device, "the network %s is behind %s: %s masquerades it", p, g.called(device), h.at())
 	}
 }
 

@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -414,4 +415,23 @@ func (h *hint) nodePorts() iter.Seq[netip.Addr] {
 			}
 		}
 	}
+}
+
+// ruleAt is where the text has a rule: its line, or its handle behind all lines, in JSON. 0: nowhere.
+type ruleAt int64
+
+const behindLines ruleAt = 1 << 40
+
+func (p ruleAt) String() string {
+	if p > behindLines {
+		return fmt.Sprintf("the rule with handle %d", int64(p-behindLines))
+	}
+	return fmt.Sprintf("line %d", int64(p))
+}
+
+func (h *hint) at() ruleAt {
+	if h.Line == 0 {
+		return behindLines + ruleAt(h.Handle)
+	}
+	return ruleAt(h.Line)
 }
