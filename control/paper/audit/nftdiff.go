@@ -72,6 +72,11 @@ func partsOf(t *nftables.Table) []*part {
 	for _, c := range t.Chains {
 		empty := *c
 		empty.Rules = nil
+		if c.Base != nil {
+			base := *c.Base
+			base.PriorityText = "" // "filter" is 0
+			empty.Base = &base
+		}
 		p := add(c.Name, c.Line, nftables.Table{Chains: []*nftables.Chain{&empty}})
 		p.hooked = c.Base != nil
 		for _, r := range c.Rules {
