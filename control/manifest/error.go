@@ -1,11 +1,8 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
 // Error is one thing that is wrong with a manifest.
@@ -23,7 +20,7 @@ type Error struct {
 func (e *Error) Error() string {
 	var b strings.Builder
 	file := e.File
-	if _, ok := errors.AsType[*yamlfile.LineError](e.Err); !ok && e.Line > 0 { // that error has the line itself
+	if e.Line > 0 {
 		file = fmt.Sprintf("%s:%d", file, e.Line)
 	}
 	b.WriteString(position(file, e.Document, e.Item))

@@ -229,7 +229,7 @@ func (l *loader) failAll(at Place, errs []yamlfile.FieldError) {
 func (l *loader) fail(at Place, path string, err error) {
 	e := &Error{File: at.File, Document: at.Document, Item: at.Item, Object: at.Object, Field: path, Err: err}
 	if le, ok := errors.AsType[*yamlfile.LineError](err); ok {
-		e.Line = le.Line
+		e.Line, e.Err = le.Line, le.Err
 	} else if l.document != nil {
 		if at.Item >= 0 {
 			path = strings.TrimSuffix(fmt.Sprintf("items[%d].%s", at.Item, path), ".")

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 )
 
@@ -22,8 +24,20 @@ func (s *state) edit(written *manifest.Objects, now time.Time) (changes, notAppl
 	s.editClients(from, to, add)
 	dropChanged(s.applied.services, s.written.Services, written.Services, add, "Service")
 	dropChanged(s.applied.slices, s.written.EndpointSlices, written.EndpointSlices, add, "EndpointSlice")
-	s.write(written)
+	s.write(s.withNodes(written))
 	return changes, notApplied
+}
+
+// withNodes are objects of the files with the nodes that only the running lab has: there are pods on them.
+func (s *state) withNodes(written *manifest.Objects) *manifest.Objects {
+	all := *written
+	for _, n := range s.written.Nodes {
+		named := func(other *corev1.Node) bool { return other.Name == n.Name }
+		if !slices.ContainsFunc(written.Nodes, named) && slices.ContainsFunc(s.start.Nodes, func(h Node) bool { return h.Name == n.Name }) {
+			all.Nodes = append(slices.Clip(all.Nodes), n)
+		}
+	}
+	return &all
 }
 
 // differences compares hosts by name.

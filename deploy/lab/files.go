@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -51,11 +50,11 @@ type filesWatch struct {
 // problems are the mistakes in the files, which have been read with a result: objects or an error.
 func problems(file *File, o *manifest.Objects, err error) []string {
 	if errs, ok := errors.AsType[manifest.Errors](err); ok {
-		return most(located(ofLab(file.Path, errs)))
+		err = ofLab(file.Path, errs)
 	}
 	switch {
 	case err != nil:
-		return located(err)
+		return strings.Split(err.Error(), "\n")
 	case o.Lab == nil:
 		return []string{file.Path + ": the Lab is missing"}
 	}
@@ -74,26 +73,6 @@ func ofLab(file string, errs manifest.Errors) manifest.Errors {
 		all = append(all, e)
 	}
 	return all
-}
-
-// located lists the mistakes in an error, with file and, if known, line.
-func located(err error) (lines []string) {
-	errs, ok := errors.AsType[manifest.Errors](err)
-	if !ok && err != nil {
-		return []string{err.Error()}
-	}
-	for _, e := range errs {
-		at := e.File
-		if e.Line > 0 {
-			at = fmt.Sprintf("%s:%d", e.File, e.Line)
-		}
-		if le, ok := errors.AsType[*yamlfile.LineError](e.Err); ok { // the line is there already
-			c := *e
-			c.Err, e = le.Err, &c
-		}
-		lines = append(lines, at+": "+strings.TrimPrefix(e.Error(), e.File+": "))
-	}
-	return lines
 }
 
 // most returns the first lines of many.

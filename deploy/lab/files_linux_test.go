@@ -78,7 +78,7 @@ func TestSavesAreChecked(t *testing.T) {
 		{"no YAML", "spec:\n", "spec: [\n", []string{"NOT IN FORCE", path + ":14: document 2: did not find expected "}},
 		{"mended again", "", "", nil},
 		{"a misspelt field of the lab", "podCIDRs:", "podCIDR:", []string{"NOT IN FORCE", path + ":7: nodes[0].podCIDR: unknown field"}},
-		{"a pod on no node", "node: node-a", "node: node-b", []string{"NOT IN FORCE", path + `:9: pods[0].node: no node "node-b"`}},
+		{"a pod on no node", "node: node-a", "node: node-b", []string{"NOT IN FORCE", "\n  " + path + `:9: pods[0].node: no node "node-b"`}},
 		{"a new node", "pods:", "- {name: node-b, addresses: [192.0.2.3]}\npods:", []string{"NOT APPLIED", "node node-b is new in the file: not in the running lab"}},
 		{"a new pod on it", "pods:", "- {name: node-b, addresses: [192.0.2.3], podCIDRs: [10.244.1.0/24]}\npods:\n- {name: web-2, node: node-b, addresses: [10.244.1.3]}", []string{"NOT APPLIED", "pod default/web-2 is on node node-b in the file, which is not in the running lab"}},
 		{"an option of the proxies", "nodes:\n", "proxy: {masqueradeAll: true}\nnodes:\n", []string{"NOT APPLIED", "proxy is changed in the file"}},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -371,7 +372,7 @@ func (v *live) edit(ctx context.Context, written *manifest.Objects, w *filesWatc
 		return changes, nil
 	})
 	if err != nil {
-		return FilesStatus{Problems: most(located(err))}
+		return FilesStatus{Problems: strings.Split(err.Error(), "\n")}
 	}
 	services, warnings := servicetable.Build(&v.objects.Load().Objects, servicetable.NodeConfig{Algorithms: v.lab.algorithms})
 	s.NotApplied = most(append(s.NotApplied, w.newlyUnanswered(services, v.lab.Spec())...))

@@ -285,7 +285,7 @@ func TestInvalidChanges(t *testing.T) {
 	}{
 		{Change{}, "", "0 changes: want one of apply, delete, scale, addPod, removePod, ready, server and node"},
 		{Change{Apply: "a: b"}, "apply", "manifest:1: document 1: apiVersion: missing: not a Kubernetes object"},
-		{Change{Apply: "kind: ["}, "apply", "manifest: document 1: "},
+		{Change{Apply: "kind: ["}, "apply", "manifest:1: document 1: "},
 		{Change{Apply: service + "---\n" + service}, "apply", "manifest:6: document 2: Service shop/web: is already defined in manifest: document 1"},
 		{Change{Apply: living}, "apply", "the manifest has a Lab: edit the running lab's own file instead"},
 		{Change{Apply: strings.Replace(living, "metadata", "objects: ["+secret+"]\nmetadata", 1)}, "apply", "the manifest has a Lab: edit the running lab's own file instead"}, // whose objects are not read
@@ -391,4 +391,6 @@ func TestEdits(t *testing.T) {
 	edit("deployments:\n- {name: web, namespace: shop", "clients:\n- {name: outside, addresses: [192.0.2.100], routesToPods: true}\ndeployments:\n- {name: web, namespace: shop", "client outside is added")
 	address, _, _ := strings.Cut(l.endpoints(), ",")
 	l.answers("outside", address+":8080")
+	// A node that the file lacks stays, with its pods.
+	edit("- {name: node-b, addresses: [192.0.2.3], podCIDRs: [10.244.1.0/24]}\npods:\n", "pods:\n- {name: last, node: node-a, addresses: [10.244.0.30]}\n", "pod default/last is added on node-a with 10.244.0.30")
 }

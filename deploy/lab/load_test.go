@@ -96,7 +96,7 @@ func TestParseErrors(t *testing.T) {
 		{"unknown top field", "objects:", "object:", []string{"lab.yaml:18: object: unknown field"}},
 		{"not a lab", "kind: Lab", "kind: Service", []string{`lab.yaml: the first document must have`}},
 		{"other version", "v1alpha1", "v2", []string{`lab.yaml:4: apiVersion: want nfqproxy.io/v1alpha1, have "nfqproxy.io/v2"`}},
-		{"no YAML", "metadata: {name: small}", "metadata: {", []string{"lab.yaml: "}},
+		{"no YAML", "metadata: {name: small}", "metadata: {", []string{"lab.yaml:6: "}},
 		{"duplicate key", "kind: Lab", "kind: Lab\nkind: Lab", []string{"lab.yaml:6: kind: given twice"}},
 		{"no name", "{name: small}", "{}", []string{"metadata.name: missing"}},
 		{"node's name", "name: node-b, a", "name: node..b, a", []string{`nodes[1].name: "node..b" is not a name: want at most 253 lower case letters, digits, hyphens and dots`}},
@@ -150,7 +150,7 @@ func TestParseErrors(t *testing.T) {
 		{"boolean", "masqueradeAll: true", "masqueradeAll: maybe", []string{`proxy.masqueradeAll: want true or false, have the string "maybe"`}},
 		{"hairpin", "masqueradeHairpin: false", "masqueradeHairpin: 0", []string{"proxy.masqueradeHairpin: want true or false, have 0"}},
 		{"empty object", "objects: [more]", `objects: [""]`, []string{"objects[0]: missing"}},
-		{"several", "[192.0.2.2]", "[x]\n  x: 1", []string{"lab.yaml: "}},
+		{"several", "[192.0.2.2]", "[x]\n  x: 1", []string{"lab.yaml:10: "}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if !strings.Contains(small, tc.old) {

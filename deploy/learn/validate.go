@@ -16,7 +16,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow/vocabulary"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -337,11 +336,7 @@ func (u *Unit) mistakeOf(e *manifest.Error) *Mistake {
 	if e.Object != "" {
 		field = strings.TrimSuffix(e.Object+": "+e.Field, ": ")
 	}
-	m := &Mistake{File: e.File, Line: e.Line, Field: field, Err: e.Err}
-	if at, ok := errors.AsType[*yamlfile.LineError](e.Err); ok {
-		m.Err = at.Err
-	}
-	return m
+	return &Mistake{File: e.File, Line: e.Line, Field: field, Err: e.Err}
 }
 
 // LabFile is the unit's lab, with the drawn values. It has no path yet.
