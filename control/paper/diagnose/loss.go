@@ -19,6 +19,8 @@ func lossFinding(l *survey.Loss, several bool, flags string) Finding {
 		return tunnelFinding(l, several)
 	case l.Effect == survey.DropsNeighbours:
 		return neighbourFinding(l, several)
+	case l.Effect == survey.DropsHealthChecks:
+		return healthFinding(l, several, flags)
 	}
 	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do}
 	if len(l.Kinds) == 1 && l.Kinds[0] == survey.NamedPod && l.Certainty == survey.Certain {
@@ -137,6 +139,15 @@ func lossEffect(l *survey.Loss) effect {
 		}
 	}
 	return e
+}
+
+// healthFinding is the finding about health checks that are dropped. Not every load balancer makes them.
+func healthFinding(l *survey.Loss, several bool, flags string) Finding {
+	return Finding{
+		Code: HostRuleMayDrop,
+		Text: fmt.Sprintf("%s %s the health checks of %s, such as %s -> %s: a load balancer that checks this node sends it no connections", reasonText(l, several), lossEffect(l).does, nearest.Few(l.Titles), l.Example.Source, l.Example.To),
+		Do:   fmt.Sprintf("accept TCP port %s (healthCheckNodePort) from the load balancer before it, in chain %s; %s", nearest.Few(l.To), l.Chain, traceText(l, flags)),
+	}
 }
 
 // neighbourFinding is the finding about packets of neighbour discovery that are dropped.

@@ -26,16 +26,17 @@ type Effect uint8
 
 // The effects.
 const (
-	Drops           Effect = iota // a rule or a policy drops or rejects their first packets
-	DropsReplies                  // or the replies
-	KeepsReplies                  // a rule keeps connection tracking from recognizing the replies
-	Queues                        // a rule has them wait for a program at a netfilter queue, and without it drops them
-	Untranslated                  // they keep their destination
-	Diverted                      // another rule translates their destination
-	Unmasqueraded                 // they keep their source
-	NoWay                         // routing has no way for their first packets
-	DropsTunnel                   // a rule or a policy drops or rejects the packets in which other nodes send them
-	DropsNeighbours               // or those of neighbour discovery, for all connections of IPv6
+	Drops             Effect = iota // a rule or a policy drops or rejects their first packets
+	DropsReplies                    // or the replies
+	KeepsReplies                    // a rule keeps connection tracking from recognizing the replies
+	Queues                          // a rule has them wait for a program at a netfilter queue, and without it drops them
+	Untranslated                    // they keep their destination
+	Diverted                        // another rule translates their destination
+	Unmasqueraded                   // they keep their source
+	NoWay                           // routing has no way for their first packets
+	DropsTunnel                     // a rule or a policy drops or rejects the packets in which other nodes send them
+	DropsNeighbours                 // or those of neighbour discovery, for all connections of IPv6
+	DropsHealthChecks               // or the connections to the health check node port
 )
 
 // Loss is connections that fail for one reason.

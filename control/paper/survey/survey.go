@@ -120,6 +120,7 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 	}
 	s.followTunnels()
 	s.followNeighbours()
+	s.followHealthChecks()
 	s.strays()
 	if forwarded != nil { // no connection to a service
 		s.survey.Connections, s.survey.Judged = 0, 0
