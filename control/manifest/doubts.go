@@ -6,6 +6,22 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
+// EndpointsNotShown is why the endpoints of a Service, NAMESPACE/NAME, are not known; "": they are, or a proxy has none for it.
+func (o *Objects) EndpointsNotShown(service string) string {
+	for _, s := range o.Services {
+		if s.Namespace+"/"+s.Name != service {
+			continue
+		}
+		switch {
+		case s.Annotations[NotShown] != "":
+			return s.Annotations[NotShown]
+		case o.Made != nil && len(s.Spec.Selector) > 0 && len(o.EndpointSlices) == 0:
+			return "the files contain no EndpointSlices: add the output of kubectl get endpointslices -A -o yaml"
+		}
+	}
+	return ""
+}
+
 // Doubts are about what a decision that was made of completed objects leaves out, one line each: Services whose Pods are
 // not in the files, and addresses of endpoints that no proxy uses.
 func (o *Objects) Doubts() (all []string) {

@@ -264,6 +264,12 @@ func (e *explainer) explain(q flow.Question) error {
 	if e.explained > 1 {
 		fmt.Fprintln(e.out)
 	}
+	if service, _, _ := strings.Cut(r.Service, ":"); r.Reason == decision.NoEndpoints.String() {
+		if why := e.in.objects.EndpointsNotShown(service); why != "" { // the decision is one about a Service without endpoints
+			_, err = fmt.Fprintf(e.out, "%s %s -> %s\n\n  service   %s\n  verdict   not known, as its endpoints are not: %s\n", r.Protocol, r.Source, r.Destination, r.Service, why)
+			return err
+		}
+	}
 	_, err = e.out.WriteString(e.style.Explain(r, e.flags.walk))
 	for _, next := range r.Others {
 		_, err = fmt.Fprintf(e.out, "\nnext, on node %s\n\n%s", next.Node, e.style.Explain(next, e.flags.walk))
