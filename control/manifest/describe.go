@@ -16,12 +16,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
-// This file reads what "kubectl describe" prints of Services, Endpoints, EndpointSlices and Pods, and knows other texts of kubectl for messages.
+// This file reads what "kubectl describe" prints of Services, Endpoints, EndpointSlices, Pods and Nodes, and knows other texts of kubectl for messages.
 
 var (
 	errTable     = errors.New("is a table of kubectl get without Services and their endpoints: give the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml")
 	errNotAll    = errors.New("is not all: give the output of kubectl get svc,endpointslices -o yaml")
-	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints, EndpointSlice and Pod: give that of kubectl get with -o yaml")
+	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints, EndpointSlice, Pod and Node: give that of kubectl get with -o yaml")
 )
 
 var (
@@ -30,6 +30,9 @@ var (
 	// lead is what may be above the output besides prompts: blank lines, warnings of kubectl, and fences of Markdown.
 	lead      = regexp.MustCompile("^([ \t]*|Warning: [^\n]*|```[a-z]*)\n")
 	blockHead = regexp.MustCompile(`(?m)^Name: `)
+	// describedHead is the beginning of an object.
+	describedHead = regexp.MustCompile(`\AName: [^\n]*\n(Namespace|Labels|Roles): `)
+	columns       = regexp.MustCompile(` {2,}`)
 )
 
 // kubectlText takes a text apart that kubectl prints for people. ok: it is one.
@@ -47,7 +50,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 			docs = []document{failed(err)}
 		}
 		return docs, true
-	case !strings.HasPrefix(text, "Name: ") || !regexp.MustCompile(`\A[^\n]*\nNamespace: `).MatchString(text):
+	case !describedHead.MatchString(text):
 		return nil, false
 	}
 	text = strings.ReplaceAll(string(data), "\r\n", "\n")
@@ -63,7 +66,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	}
 	for i := range blocks {
 		d := &blocks[i]
-		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
+		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && !d.isNode() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
 			left = append(left, d.field("Name"))
 			continue
 		}
@@ -78,7 +81,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 		docs = append(docs, d.documents(shown)...)
 	}
 	if len(left) > 0 {
-		docs[0].note = fmt.Sprintf("of kubectl describe, only Services, Endpoints, EndpointSlices and Pods are read, and not: %s", nearest.Few(left))
+		docs[0].note = fmt.Sprintf("of kubectl describe, only Services, Endpoints, EndpointSlices, Pods and Nodes are read, and not: %s", nearest.Few(left))
 	}
 	return docs, true
 }
@@ -152,6 +155,8 @@ func (d *described) isEndpoints() bool { return d.has("Subsets") }
 
 func (d *described) isPod() bool { return d.has("Containers") && d.has("Node") && d.has("Status") }
 
+func (d *described) isNode() bool { return d.has("Unschedulable") && d.has("Addresses") }
+
 func (d *described) isSlice() bool { return d.has("AddressType") && d.has("Endpoints") }
 
 // documents are one object, and of a Service its endpoints, unless they are shown elsewhere.
@@ -174,6 +179,8 @@ func (d *described) documents(shown bool) []document {
 		docs, err = d.service(metadata, shown)
 	case d.isPod():
 		docs = d.pod(metadata)
+	case d.isNode():
+		docs = d.node(metadata)
 	default:
 		err = errDescribed
 	}
@@ -447,6 +454,38 @@ func (o *Objects) placeEndpoints() {
 			}
 		}
 	}
+}
+
+// node makes a Node of what describe prints.
+func (d *described) node(metadata map[string]any) []document {
+	delete(metadata, "namespace")
+	rows := func(field string, least int, add func(row []string)) {
+		if i := slices.Index(d.order, field); i >= 0 {
+			for _, line := range d.lines[i] {
+				if row := columns.Split(line, -1); len(row) >= least && row[0] != "Type" && row[0] != "----" {
+					add(row)
+				}
+			}
+		}
+	}
+	var addresses, conditions []any
+	rows("Addresses", 2, func(row []string) {
+		addresses = append(addresses, map[string]any{"type": strings.TrimSuffix(row[0], ":"), "address": row[1]})
+	})
+	rows("Conditions", 2, func(row []string) {
+		condition := map[string]any{"type": row[0], "status": row[1]}
+		if len(row) > 5 {
+			condition["reason"], condition["message"] = row[4], row[5]
+		}
+		conditions = append(conditions, condition)
+	})
+	spec := map[string]any{}
+	if cidrs := d.list("PodCIDRs", "PodCIDR"); len(cidrs) > 0 {
+		spec["podCIDR"], spec["podCIDRs"] = cidrs[0], cidrs
+	}
+	return []document{made(map[string]any{
+		"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": map[string]any{"addresses": addresses, "conditions": conditions},
+	})}
 }
 
 // slice makes an EndpointSlice of what describe prints. Of the conditions, it is Ready.
