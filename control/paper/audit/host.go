@@ -149,7 +149,7 @@ func (h *hosts) iptables(f decision.Family) {
 	}
 }
 
-// shared leaves out the tables that only one of two dumps has, if the other one is a part of its host's rules.
+// shared leaves out the tables, chains and rules that only one of two dumps has, if the other one is a part of its host's rules.
 func (h *hosts) shared(x, y *iptables.Dump) (a, b *iptables.Dump) {
 	of := [2]iptables.Dump{*x, *y}
 	for i, part := range []*iptables.Dump{y, x} {
@@ -159,13 +159,16 @@ func (h *hosts) shared(x, y *iptables.Dump) (a, b *iptables.Dump) {
 		var all []*iptables.Table
 		for _, t := range of[i].Tables {
 			if part.Table(t.Name) != nil {
+				if part.Listing != nil {
+					t = t.Shown(part)
+				}
 				all = append(all, t)
 				continue
 			}
 			h.only("rules of table "+t.Name, i == 0)
 		}
 		if of[i].Tables = all; part.Listing != nil {
-			h.c.Notes = append(h.c.Notes, fmt.Sprintf("%s may be only a part of the rules: what differs may only be missing there", []string{h.after.Name, h.before.Name}[i]))
+			h.c.Notes = append(h.c.Notes, fmt.Sprintf("%s may be only a part of the rules: what it lacks may only be missing there", []string{h.after.Name, h.before.Name}[i]))
 		}
 	}
 	return &of[0], &of[1]

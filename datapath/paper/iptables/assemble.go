@@ -83,7 +83,11 @@ func (a *assembler) place(b *block) {
 	}
 	d := newDraft(b)
 	if b.form == formLoose {
-		a.note(b.number, "%s are in no table: read as table %s, %s", b.span(), b.table, whyTable(b.lines, b.table))
+		are := "are"
+		if len(b.lines) < 2 {
+			are = "is"
+		}
+		a.note(b.number, "%s %s in no table: read as table %s, %s", b.span(), are, b.table, whyTable(b.lines, b.table))
 	}
 	for _, of := range slices.Backward(a.dumps) {
 		if of.agrees(b.origin) {

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/listdiff"
@@ -97,6 +98,29 @@ func diffTables(before, after *Table) TableDiff {
 		}
 	}
 	return d
+}
+
+// Shown is the table without what may only be missing in a part of a host's rules: chains that the part does not have, and rules that
+// it does not have in chains of which it shows some.
+func (t *Table) Shown(part *Dump) *Table {
+	all := *t
+	has := make(map[string]bool)
+	all.Chains = slices.DeleteFunc(slices.Clone(t.Chains), func(c *Chain) bool {
+		has[c.Name] = part.Lists(t.Name, c.Name) || part.Open(t.Name, c.Name)
+		return !has[c.Name]
+	})
+	shown := make(map[string]int)
+	for _, r := range part.Table(t.Name).Rules {
+		shown[spelling(r)]++
+	}
+	all.Rules = slices.DeleteFunc(slices.Clone(t.Rules), func(r *Rule) bool {
+		if part.Open(t.Name, r.Chain) {
+			shown[spelling(r)]--
+			return shown[spelling(r)] < 0
+		}
+		return !has[r.Chain] && !part.Lists(t.Name, r.Chain)
+	})
+	return &all
 }
 
 // chainNames are the chains of the tables, each once.
