@@ -289,6 +289,8 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"no kind", "apiVersion: v1\n", []string{"lab.yaml: document 1: kind: missing: not a Kubernetes object"}},
 		{"no apiVersion", "kind: Service\n", []string{"lab.yaml: document 1: apiVersion: missing: not a Kubernetes object"}},
 		{"kind of another type", "apiVersion: v1\nkind: {}\n", []string{"lab.yaml: document 1: kind: want a string, have an object"}},
+		{"misspelt kind", stream("apiVersion: v1\nkind: Servic\nmetadata: {name: web}\n", "apiVersion: discovery.k8s.io/v1\nkind: endpointslice\nmetadata: {name: web}\n"),
+			[]string{`lab.yaml: document 1: kind: v1 has no kind "Servic" (did you mean "Service"?)`, `lab.yaml: document 2: kind: discovery.k8s.io/v1 has no kind "endpointslice" (did you mean "EndpointSlice"?)`}},
 		{"item without kind", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1}]\n",
 			[]string{"lab.yaml: document 1: items[0]: kind: missing: not a Kubernetes object"}},
 		{"item that is null", "apiVersion: v1\nkind: List\nitems: [null]\n",

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	appsv1 "k8s.io/api/apps/v1"
 )
@@ -88,10 +89,16 @@ func (l *loader) other(at Place, t typeName, m map[string]any, duplicates []stri
 	switch {
 	case l.Context && t.hasTemplate():
 		l.template(at, t, m, duplicates)
-	case !l.Context || !t.isContext() || !l.keepContext(at, t, m, duplicates):
+	case l.Context && t.isContext() && l.keepContext(at, t, m, duplicates):
+	case nearest.Name(t.kind, kindsOf[t.apiVersion]) != "":
+		l.fail(at, "kind", fmt.Errorf("%s has no kind %q%s", t.apiVersion, t.kind, nearest.Hint(t.kind, kindsOf[t.apiVersion])))
+	default:
 		l.objects.skip(t)
 	}
 }
+
+// kindsOf are the kinds that service tables depend on: no other kind of their apiVersions has a name that is near.
+var kindsOf = map[string][]string{"v1": {"Service", "Endpoints", "Node", "Pod", "List"}, "discovery.k8s.io/v1": {"EndpointSlice"}}
 
 // keepContext takes an object of Objects.Context. It returns false for one that is of no interest.
 func (l *loader) keepContext(at Place, t typeName, m map[string]any, duplicates []string) bool {
