@@ -192,6 +192,9 @@ func (r *Resolver) over(ctx context.Context, network string, m *dns.Msg, q *Quer
 	}
 	client := dns.Client{Timeout: queryTimeout}
 	answer, _, err := client.ExchangeWithConnContext(ctx, m, &dns.Conn{Conn: conn})
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // without the addresses: the query has them, and errors of one kind are counted
+	}
 	return answer, err
 }
 

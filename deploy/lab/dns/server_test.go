@@ -256,4 +256,16 @@ func TestResolver(t *testing.T) {
 	if l, err := r.Lookup(t.Context(), "web"); err == nil || len(l.Queries) != 1 || !strings.Contains(err.Error(), "no answer from the DNS server 10.96.0.10:53") {
 		t.Errorf("no server: %+v, %v", l, err)
 	}
+	// One that refuses: its error has no addresses, which differ from query to query.
+	r.Dial = func(ctx context.Context, network string, _ netip.AddrPort) (net.Conn, error) {
+		c, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		return new(net.Dialer).DialContext(ctx, network, c.LocalAddr().String())
+	}
+	if _, err := r.Lookup(t.Context(), "web"); err == nil || !strings.HasSuffix(err.Error(), "no answer from the DNS server 10.96.0.10:53: read: connection refused") {
+		t.Errorf("a server that refuses: %v", err)
+	}
 }
