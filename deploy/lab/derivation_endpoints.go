@@ -24,7 +24,7 @@ func (d *derivation) serviceNames(of func(*decision.ServicePort) string) (names 
 // describe.
 func (d *derivation) takeEndpoints() error {
 	if len(d.services) == 0 {
-		return errors.New("the objects contain no Services: a lab requires Services with their EndpointSlices; kubectl get svc,endpointslices,nodes,pods -A -o yaml prints all")
+		return errors.New("the objects contain no Services with a ClusterIP: a lab requires those of a cluster with their EndpointSlices; kubectl get svc,endpointslices,nodes,pods -A -o yaml prints all")
 	}
 	for _, s := range d.services {
 		d.namesPods = d.namesPods || slices.ContainsFunc(s.Endpoints, func(e decision.Endpoint) bool { return e.Pod != "" })

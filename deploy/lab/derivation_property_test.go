@@ -26,7 +26,7 @@ func TestDeriveErrors(t *testing.T) {
 		options DeriveOptions
 		want    string
 	}{
-		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "the objects contain no Services"},
+		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "the objects contain no Services with a ClusterIP"},
 		{"no such namespace", web, DeriveOptions{Namespaces: []string{"shop", "shup"}}, `no Service in namespace "shup"`},
 		{"no such service", web, DeriveOptions{Services: []decision.ServiceName{{Namespace: "shop", Name: "wbe"}}}, "no Service shop/wbe"},
 		{"an address of two nodes", web + nodeObject("node-a", "172.20.0.2", "") + nodeObject("node-b", "172.20.0.2", ""), DeriveOptions{}, "Node node-b: its address 172.20.0.2 is also that of Node node-a"},

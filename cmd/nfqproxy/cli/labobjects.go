@@ -131,7 +131,7 @@ one of these objects changes in the file later, the file's version applies again
 			if err != nil {
 				return err
 			}
-			applied, err := lab.Applicable(o, strings.Join(files, ", "))
+			applied, err := lab.Applicable(o, rulesNames(files))
 			if err != nil {
 				return err
 			}

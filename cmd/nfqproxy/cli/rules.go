@@ -275,6 +275,15 @@ func rulesName(path string) string {
 	return path
 }
 
+// rulesNames are the names of files in messages.
+func rulesNames(paths []string) string {
+	names := make([]string, len(paths))
+	for i, p := range paths {
+		names[i] = rulesName(p)
+	}
+	return strings.Join(names, ", ")
+}
+
 // withoutPath removes the file's name from an error.
 func withoutPath(err error) error {
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {

@@ -175,7 +175,7 @@ func hasEndpoints(objects *manifest.Objects, node string) bool {
 func noServices(paths []string, objects *manifest.Objects) error {
 	const want = "give files or directories with Services and EndpointSlices, such as the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml"
 	if objects.Empty() && len(objects.Skipped) == 0 {
-		return fmt.Errorf("no Kubernetes objects in %s: %s", strings.Join(paths, ", "), want)
+		return fmt.Errorf("no Kubernetes objects in %s: %s", rulesNames(paths), want)
 	}
 	var others []string
 	count := func(n int, kind string) {
@@ -190,5 +190,5 @@ func noServices(paths []string, objects *manifest.Objects) error {
 	for _, s := range append(objects.CountTemplates(), objects.Skipped...) {
 		count(s.Count, s.Kind)
 	}
-	return fmt.Errorf("no Services in %s, only %s: %s", strings.Join(paths, ", "), strings.Join(others, ", "), want)
+	return fmt.Errorf("no Services in %s, only %s: %s", rulesNames(paths), strings.Join(others, ", "), want)
 }
