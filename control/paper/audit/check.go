@@ -69,7 +69,11 @@ func (r *reader) checkCommented() bool {
 	case !r.nat.present:
 		r.gap("table nat is not in the file: services with endpoints are not shown")
 	case !r.nat.has(kubechains.Services):
-		r.gap("table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them")
+		text := "table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them"
+		if plugin, proof := proxymode.EBPF([]*iptables.Dump{r.nat.dump}); plugin != "" {
+			text += fmt.Sprintf("; eBPF programs of %s (%s) may translate in its place, which rules do not show", plugin, proof)
+		}
+		r.gap(text)
 	}
 	return len(missing) > 0
 }

@@ -233,11 +233,11 @@ func (s *surveyor) replyEnd(c *connection, way, w *netfilter.Way) (e end, is boo
 			return end{outcome: replyKept, rule: r, table: s.tableOf(r), doubts: w.Doubts}, true
 		}
 	}
+	if w.Verdict == netfilter.Stopped && w.Why == netfilter.LeftToCalico {
+		return end{outcome: unknown, reason: stoppedAt(w)}, true
+	}
 	if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
 		return e, false
-	}
-	if e.leftToBPF(w) {
-		return e, true
 	}
 	e = end{outcome: replyLost, rule: w.By, table: w.Table, chain: w.Chain, rejected: w.Verdict == netfilter.Rejected, doubts: w.Doubts}
 	if w.By != nil && waits(w.By) {

@@ -62,9 +62,6 @@ func (v *walker) judge(c *connection, w *netfilter.Way) end {
 	}
 	switch w.Verdict {
 	case netfilter.Dropped, netfilter.Rejected:
-		if e.leftToBPF(w) {
-			break
-		}
 		v.judgeDrop(&e, c, w)
 		if keeper, table := v.keeper(w.Path); e.outcome == lost && w.Packet.Destination == c.to && untracks(keeper) {
 			e = end{outcome: untranslated, rule: keeper, table: table, doubts: w.Doubts} // a firewall accepts what it translates
@@ -76,19 +73,6 @@ func (v *walker) judge(c *connection, w *netfilter.Way) end {
 	}
 	return e
 }
-
-// leftToBPF reports whether a rule of Calico drops packets for want of the mark of its eBPF programs, which see all packets before:
-// they translate, and decide. No rule sets the mark.
-func (e *end) leftToBPF(w *netfilter.Way) bool {
-	if w.By == nil || !strings.HasPrefix(w.By.Chain, "cali-") || !slices.Contains(w.By.Matches, iptables.Match(iptables.Mark{Mark: iptables.MaskedValue{Value: seenByBPF, Mask: seenByBPF}, Negated: true})) {
-		return false
-	}
-	e.outcome, e.reason = unknown, gap{text: "Calico's eBPF programs decide before the rules, in place of kube-proxy"}
-	return true
-}
-
-// seenByBPF is the bit of the mark (felix, bpf/tc/defs).
-const seenByBPF = 0x1000000
 
 // judgeDrop tells kube-proxy's own drops from others.
 func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {

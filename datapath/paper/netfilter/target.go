@@ -7,6 +7,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // apply applies a rule that matched. leave is set if the chain's other rules are skipped.
@@ -38,6 +39,11 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		w.addRule(c, r, flow.StepJumped)
 		return w.chain(to, depth+1), true
 	case iptables.Verdict:
+		if t == iptables.Drop && proxymode.LeftToCalico(r.Rule) && w.machine.options.Assume == AssumeNothing {
+			w.addRule(c, r, flow.StepUnknown)
+			w.end(Stopped, r.Rule, LeftToCalico)
+			return ended, true
+		}
 		w.addRule(c, r, flow.StepApplied)
 		switch t {
 		case iptables.Accept:

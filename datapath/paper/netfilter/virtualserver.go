@@ -11,18 +11,22 @@ import (
 )
 
 // virtualServers are those of a host whose service proxy uses IPVS: every service address is one of the host's, and the
-// packets to it are translated by IPVS, which no rules show.
+// packets to it are translated by IPVS, which no rules show. Or eBPF programs of a network plugin translate them before the rules.
 type virtualServers struct {
 	mode proxymode.Mode
+	ebpf string          // the plugin; empty: IPVS
 	sets []*iptables.Set // of service addresses; nil: not known
 	// nodePorts are the sets of node ports, by protocol: which of the addresses are the nodes' they do not show.
 	nodePorts map[uint8][]*iptables.Set
 }
 
-// newVirtualServers returns nil for a host without IPVS.
+// newVirtualServers returns nil for a host without either.
 func newVirtualServers(dumps []*iptables.Dump, sets map[string]*iptables.Set) *virtualServers {
 	mode, _ := proxymode.ModeOf(dumps)
 	if !mode.IPVS() {
+		if plugin, _ := proxymode.EBPF(dumps); plugin != "" {
+			return &virtualServers{ebpf: plugin}
+		}
 		return nil
 	}
 	v := &virtualServers{mode: mode, nodePorts: make(map[uint8][]*iptables.Set)}
@@ -80,8 +84,25 @@ func (w *walk) beforeServers() bool {
 		return true
 	}
 	// A network of pods, or a host behind a device, is no service address.
-	if r := w.machine.network.route(to.Addr()); r.Type == Unicast && r.Destination.Bits() > 0 {
+	r := w.machine.network.route(to.Addr())
+	switch {
+	case r.Type == Unicast && r.Destination.Bits() > 0:
 		return true
+	case v.ebpf == "":
+	case r.Type == Unicast && !private(to.Addr()), r.Type == Local && (to.Port() < 30000 || to.Port() > 32767) && !w.fromAnotherNetwork():
+		return true // the internet, or a program of the host
+	default:
+		return w.end(Stopped, nil, fmt.Sprintf("%s may be of a service, and eBPF programs of %s translate before the rules, which do not show that", to, v.ebpf))
 	}
 	return w.end(Stopped, nil, fmt.Sprintf("%s may be a virtual server of IPVS (%s), which no rules show: ipvsadm -Sn lists them with their endpoints", to, v.mode))
 }
+
+// fromAnotherNetwork reports whether a packet is from a private address that is far from its destination, as a pod's is from a service address.
+func (w *walk) fromAnotherNetwork() bool {
+	from, to := w.Packet.Source.Addr(), w.Packet.Destination.Addr()
+	near, _ := to.Prefix(map[bool]int{true: 16, false: 48}[to.Is4()])
+	return private(from) && private(to) && !near.Contains(from)
+}
+
+// LeftToCalico is why a walk ends at a rule that drops what Calico's eBPF programs have not seen.
+const LeftToCalico = "Calico's eBPF programs decide before the rules, in place of kube-proxy"
