@@ -22,6 +22,8 @@ type Template struct {
 	Ready *int
 	// Owned: another object makes this one, as a Deployment makes a ReplicaSet.
 	Owned bool
+	// ServiceName is the Service of a StatefulSet whose Pods have names in DNS by it.
+	ServiceName string
 }
 
 // String is "Deployment shop/web".
@@ -60,6 +62,8 @@ type workload struct {
 	Spec              struct {
 		Replicas *int32                 `json:"replicas"`
 		Template corev1.PodTemplateSpec `json:"template"`
+		// ServiceName is that of a StatefulSet.
+		ServiceName string `json:"serviceName"`
 	} `json:"spec"`
 	Status struct {
 		Replicas      int32  `json:"replicas"`
@@ -93,7 +97,7 @@ func workloadOf(m map[string]any) map[string]any {
 		return some
 	}
 	w := part(m, "apiVersion", "kind", "metadata")
-	spec := part(m["spec"], "replicas", "template")
+	spec := part(m["spec"], "replicas", "template", "serviceName")
 	if job := part(m["spec"], "jobTemplate"); len(job) > 0 {
 		spec = part(part(job["jobTemplate"], "spec")["spec"], "template")
 	}
@@ -119,7 +123,7 @@ func (l *loader) template(at Place, t typeName, m map[string]any, duplicates []s
 		l.objects.skip(t)
 		return
 	}
-	made := &Template{Kind: t.kind, Namespace: o.Namespace, Name: o.Name, Pod: o.Spec.Template, Replicas: 1, EachNode: t.kind == "DaemonSet"}
+	made := &Template{Kind: t.kind, Namespace: o.Namespace, Name: o.Name, Pod: o.Spec.Template, Replicas: 1, EachNode: t.kind == "DaemonSet", ServiceName: o.Spec.ServiceName}
 	if o.Spec.Replicas != nil {
 		made.Replicas = max(int(*o.Spec.Replicas), 0)
 	}

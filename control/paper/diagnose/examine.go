@@ -31,6 +31,7 @@ func (c *Cluster) Examine() []Finding {
 	e.sharedAddresses()
 	e.podsOutside()
 	e.sharedNodes()
+	e.unnamedPods()
 	for _, n := range e.objects.Nodes {
 		if f := e.NotReady(n.Name); f != nil {
 			e.add(*f)
@@ -199,7 +200,7 @@ func localPolicies(svc *corev1.Service) (fields []string) {
 	if deref(svc.Spec.InternalTrafficPolicy) == corev1.ServiceInternalTrafficPolicyLocal {
 		fields = append(fields, "internalTrafficPolicy")
 	}
-	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && svc.Spec.Type == corev1.ServiceTypeNodePort {
+	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && (svc.Spec.Type == corev1.ServiceTypeNodePort || len(svc.Spec.ExternalIPs) > 0) {
 		fields = append(fields, "externalTrafficPolicy")
 	}
 	return fields
@@ -525,6 +526,21 @@ func isReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
+}
+
+// unnamedPods finds StatefulSets whose Pods get no names in DNS, for want of a Service.
+func (e *examination) unnamedPods() {
+	for _, t := range e.objects.Templates {
+		if t.ServiceName == "" || e.services[name{Namespace: t.Namespace, Name: t.ServiceName}] != nil ||
+			!slices.ContainsFunc(e.objects.Services, func(s *corev1.Service) bool { return s.Namespace == t.Namespace }) {
+			continue
+		}
+		e.add(Finding{
+			Code: Headless, Object: t.String(), Field: "spec.serviceName",
+			Text: fmt.Sprintf("the Pods of %s have no names in DNS: no Service of its namespace has the name %s, which is its serviceName", t, t.ServiceName),
+			Do:   fmt.Sprintf("create the headless Service %s (clusterIP: None), whose selector matches the Pods", t.ServiceName),
+		})
+	}
 }
 
 // mode checks the mode of kube-proxy.

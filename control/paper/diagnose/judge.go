@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // judge finds the cause in a decision.
@@ -240,6 +241,13 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 		}
 		w.answer.Endpoints = append(w.answer.Endpoints, e)
 	}
+	if !slices.ContainsFunc(usable, func(ep decision.Endpoint) bool { return ep.Ready }) {
+		w.note(Finding{
+			Code: SomeNotReady, Object: objectOf(w.to.service),
+			Text: fmt.Sprintf("%s no endpoint that is ready: flows go to %s, and fail when %s ended", lastResort(d.Policy, w.answer.Node), quantity.Count(len(usable), "terminating one"), verb(len(usable), "it has", "they have")),
+			Do:   "check why no new Pods are ready in their place",
+		})
+	}
 	switch {
 	case len(problems) == 0:
 	case len(problems) == len(usable):
@@ -259,6 +267,14 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 			Text: fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), len(usable), problems[0].Text), Do: doForSome(&problems[0]),
 		})
 	}
+}
+
+// lastResort says where no endpoint is ready.
+func lastResort(p decision.Policy, node string) string {
+	if p == decision.Local && node != "" {
+		return "node " + node + " has"
+	}
+	return "there is"
 }
 
 // doForSome is what to do if the problem is not one of all endpoints.

@@ -157,7 +157,7 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 		}
 	}
 	switch {
-	case len(ports) > 0:
+	case len(ports) > 0 && node == "":
 		w.cause(Finding{
 			Code: NoSuchPort, Text: fmt.Sprintf("%s has no port %d/%s; it has %s", to.Addr(), to.Port(), protocol, nearest.Few(ports)),
 			Do: "use one of these ports",

@@ -43,6 +43,9 @@ func (a *Answer) Settle() {
 	case failing > 0 && a.sticky:
 		a.Outcome = Partly
 		a.Headline = fmt.Sprintf("works in part%s, as far as %s: %d of %d endpoints should answer, and session affinity binds a client to one: either all of its flows fail, or none", unless, a.known(), total-failing, total)
+	case failing > 0 && a.chosen:
+		a.Outcome = Partly
+		a.Headline = fmt.Sprintf("works in part%s, as far as %s: %d of %d endpoints should answer; the client selects one of their addresses", unless, a.known(), total-failing, total)
 	case failing > 0:
 		a.Outcome = Partly
 		a.Headline = fmt.Sprintf("works in part%s, as far as %s: %d of %d endpoints should answer, and %d in %d flows %s", unless, a.known(), total-failing, total, failing, total, verb(failing, "fails", "fail"))
@@ -50,6 +53,8 @@ func (a *Answer) Settle() {
 		a.Outcome, a.Headline = Partly, fmt.Sprintf("works%s, but %s (%s)", unless, mistake.Text, mistake.Code)
 	case total == 1:
 		a.Headline = fmt.Sprintf("works%s, as far as %s: one endpoint", unless, a.known())
+	case total > 1 && a.chosen:
+		a.Headline = fmt.Sprintf("works%s, as far as %s: %d endpoints, of which the client selects an address", unless, a.known(), total)
 	case total > 1 && a.sticky:
 		a.Headline = fmt.Sprintf("works%s, as far as %s: %d endpoints, and session affinity sends all flows of a client to one of them", unless, a.known(), total)
 	case total > 1:

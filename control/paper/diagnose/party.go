@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,7 +62,8 @@ type party struct {
 	anyone  bool // it stands for any client outside
 	// balancer: the destination is the name of the Service's load balancer, which is outside of the cluster.
 	balancer bool
-	port     string // a number or a name, as given; empty: none
+	unnamed  *Finding // DNS does not have the name of the Pod; nil: it has, or none was given
+	port     string   // a number or a name, as given; empty: none
 }
 
 // source reads the first part of a question: a pod, a node, an address or "outside".
@@ -208,12 +210,9 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 	if svc := c.balancedAs(host); svc != nil {
 		return &party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, port: port, balancer: true}, nil
 	}
-	if labels := strings.Split(host, "."); len(labels) > 3 && labels[3] == "svc" { // a Pod of a StatefulSet
-		if p := c.pods[name{Namespace: labels[2], Name: labels[0]}]; p != nil && c.services[name{Namespace: labels[2], Name: labels[1]}] != nil {
-			q := c.podParty(p)
-			q.port = port
-			return q, nil
-		}
+	if p := c.podNamed(strings.Split(strings.TrimSuffix(host, "."), "."), cmp.Or(from, "default")); p != nil {
+		p.port = port
+		return p, nil
 	}
 	n, err := c.findService(host, from)
 	if err == nil {
@@ -233,6 +232,38 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 		return p, nil
 	}
 	return nil, err
+}
+
+// podNamed is the Pod with a name in DNS, HOSTNAME.SERVICE, HOSTNAME.SERVICE.NAMESPACE or HOSTNAME.SERVICE.NAMESPACE.svc.DOMAIN, as those
+// of StatefulSets have; nil: there is none, or it is the name of a Service.
+func (c *Cluster) podNamed(labels []string, namespace string) *party {
+	if len(labels) < 2 || len(labels) > 3 && labels[3] != "svc" || c.services[name{Namespace: labels[1], Name: labels[0]}] != nil {
+		return nil
+	}
+	if len(labels) > 2 {
+		namespace = labels[2]
+	}
+	pod := c.pods[name{Namespace: namespace, Name: labels[0]}]
+	svc := c.services[name{Namespace: namespace, Name: labels[1]}]
+	if pod == nil || svc == nil && pod.Spec.Subdomain != labels[1] {
+		return nil
+	}
+	p := c.podParty(pod)
+	switch sub := pod.Spec.Subdomain; {
+	case svc == nil:
+		p.unnamed = &Finding{
+			Code: Headless, Object: "Pod " + nameOf(pod).String(), Field: "spec.subdomain",
+			Text: fmt.Sprintf("DNS has no name of Pod %s: its subdomain is %s, and no Service of its namespace has that name", nameOf(pod), sub),
+			Do:   fmt.Sprintf("create the headless Service %s (clusterIP: None), whose selector matches the Pod", sub),
+		}
+	case sub != "" && sub != labels[1]:
+		p.unnamed = &Finding{
+			Code: Headless, Object: "Pod " + nameOf(pod).String(), Field: "spec.subdomain",
+			Text: fmt.Sprintf("DNS has no name %s.%s: the subdomain of Pod %s is %s (serviceName of its StatefulSet)", labels[0], labels[1], nameOf(pod), sub),
+			Do:   fmt.Sprintf("use the name %s.%s, or set spec.serviceName of the StatefulSet to %s", labels[0], sub, labels[1]),
+		}
+	}
+	return p
 }
 
 // CutProtocol takes the protocol off a destination whose port has one, as in kube-dns:53/UDP; 0: it has none. Of a URL it leaves the

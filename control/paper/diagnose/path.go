@@ -290,6 +290,9 @@ func (w *inquiry) arrival(source netip.Addr, to func(node string) (at netip.Addr
 			Text: fmt.Sprintf("%d of %d nodes %s the packets that arrive there (%s): externalTrafficPolicy is Local, and no endpoint runs there", len(dropping), len(serving)+len(dropping), verb(len(dropping), "drops", "drop"), nearest.Few(dropping)),
 			Do:   "use the addresses of " + nearest.Few(serving) + " only",
 		}
+		if w.nodes.with[at.Addr()] == "" {
+			f.Do = "have packets to this address arrive at " + nearest.Few(serving) + " only"
+		}
 		if health != 0 {
 			f.Do = "have the load balancer check the health check node port, so that it sends to " + nearest.Few(serving) + " only"
 		}

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -168,6 +170,43 @@ func (w *inquiry) headless() {
 	f.Text = objectOf(svc) + " is headless: DNS resolves it to the addresses of its Pods, without a service proxy"
 	f.Do = fmt.Sprintf("name one of its Pods: pod/%s/NAME:%d", svc.Namespace, p.Port)
 	w.note(f)
+	w.namedPods(svc, p)
+}
+
+// namedPods follows a connection to each Pod that DNS has for the name of a headless Service.
+func (w *inquiry) namedPods(svc *corev1.Service, p *corev1.ServicePort) {
+	answer, failing := w.answer, 0
+	var cause *Finding
+	for _, s := range w.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			a, err := kubeaddr.Parse(e.Addresses[0])
+			if err != nil || !deref(cmp.Or(e.Conditions.Ready, new(true))) || w.owners[a] == nil {
+				continue
+			}
+			if _, same := decision.AddressOf(w.from.addrs, decision.FamilyOf(a)); !same {
+				continue
+			}
+			of := *w
+			of.answer = &Answer{Source: answer.Source, Destination: answer.Destination}
+			of.decide(netip.AddrPortFrom(a, uint16(p.Port)))
+			answer.Endpoints = append(answer.Endpoints, of.answer.Endpoints...)
+			answer.Source.Address, answer.Unless = of.answer.Source.Address, cmp.Or(answer.Unless, of.answer.Unless)
+			if of.answer.Cause != nil {
+				failing, cause = failing+1, cmp.Or(cause, of.answer.Cause)
+			}
+			for _, n := range of.answer.Notes {
+				if !answer.Has(n) {
+					answer.Notes = append(answer.Notes, n)
+				}
+			}
+		}
+	}
+	if answer.chosen = true; cause != nil && failing >= len(answer.Endpoints) {
+		answer.Cause = cause
+	} else if cause != nil {
+		answer.Notes = append(answer.Notes, *cause)
+	}
 }
 
 // untranslated is the finding of a headless Service whose port is not that of its Pods; nil: it is, as far as is known.

@@ -59,6 +59,7 @@ type Answer struct {
 
 	by     string // what it is from; empty: objects
 	sticky bool   // session affinity binds the source to one endpoint
+	chosen bool   // the client selects one of the endpoints, which DNS has
 	abroad bool   // the destination is outside of the cluster
 }
 
@@ -134,7 +135,10 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 		return nil, &QuestionError{"node", "node", fmt.Errorf("there is no Node %s; known: %s", q.Node, nearest.Few(c.nodes.names))}
 	}
 	w.given, w.decided = q.Node, q.Decided
-	if to.service != nil {
+	switch {
+	case to.unnamed != nil:
+		w.cause(*to.unnamed)
+	case to.service != nil:
 		if to.balancer && !from.outside { // what reaches a node comes from the load balancer
 			through := *from
 			through.addrs, through.outside, through.pod, through.node, through.on = c.outsiders(), true, nil, "", ""
@@ -143,7 +147,7 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 		if err = w.service(); w.from != from {
 			w.answer.Source.Address = ""
 		}
-	} else {
+	default:
 		err = w.address()
 	}
 	if err != nil {
