@@ -19,7 +19,7 @@ import (
 // This file reads what "kubectl describe" prints of Services, Endpoints, EndpointSlices, Pods and Nodes, and knows other texts of kubectl for messages.
 
 var (
-	errTable     = errors.New("is a table of kubectl get without Services and their endpoints: give the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml")
+	errTable     = errors.New("is a table of kubectl get without Services: give the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml")
 	errNotAll    = errors.New("is not all: give the output of kubectl get svc,endpointslices -o yaml")
 	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints, EndpointSlice, Pod and Node: give that of kubectl get with -o yaml")
 )
@@ -48,6 +48,8 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 		docs, err := t.documents()
 		if err != nil {
 			docs = []document{failed(err)}
+		} else if blockHead.Match(data) {
+			docs[0].note = "below tables of kubectl get, what kubectl describe prints is not read: give it as a file of its own, or the output of kubectl get with -o yaml"
 		}
 		return docs, true
 	case !describedHead.MatchString(text):

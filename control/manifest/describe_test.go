@@ -199,7 +199,6 @@ func TestDescribedRefuses(t *testing.T) {
 		{"endpoints without ports", strings.Replace(service, "10.244.1.2:8080", "10.244.1.2", 1), `"10.244.1.2": want addresses with ports`},
 		{"a port without protocol", strings.Replace(service, "80/TCP", "80", 1), "want a name and 80/TCP"},
 		{"a Pod", "Name:  web-1\nNamespace:  shop\nPriority:  0\nNode:  a/192.0.2.1\n", "kubectl describe of another kind"},
-		{"a table of Services alone", "NAME  TYPE       CLUSTER-IP\nweb   ClusterIP  10.96.1.2\n", "is a table of kubectl get without Services and their endpoints"},
 		{"a table of all namespaces", "NAMESPACE  NAME  TYPE\nshop  web  ClusterIP\n", "is a table of kubectl get"},
 		{"a subset without addresses", strings.Replace(endpoints, "  Addresses:  10.244.1.2\n", "", 1), "want Addresses"},
 		{"a subset's port without protocol", strings.Replace(endpoints, "8080  TCP", "8080", 1), "want a name, a number and a protocol"},

@@ -66,7 +66,7 @@ func readTables(text string) tables {
 			if m := namespaceFlag.FindStringSubmatch(line); m != nil {
 				namespace = m[1]
 			}
-		case line == "":
+		case line == "", blockHead.MatchString(line):
 			columns = nil
 		case columns != nil && len(cells) >= 2:
 			row := make(tableRow)
@@ -119,7 +119,7 @@ func (t *tables) documents() ([]document, error) {
 	for _, r := range t.rows["Pod"] {
 		docs = append(docs, r.pod())
 	}
-	if len(t.rows["Service"]) == 0 || len(t.rows["Endpoints"])+len(t.rows["EndpointSlice"]) == 0 {
+	if len(t.rows["Service"]) == 0 {
 		return nil, errTable
 	}
 	noted := false

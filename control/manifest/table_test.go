@@ -95,7 +95,7 @@ func TestTablesRefuse(t *testing.T) {
 		{"several ports", strings.Replace(servicesTable, "80:30080/TCP", "80:30080/TCP,443:30443/TCP", 1) + "\n" + endpointsTable, "belong to which of its 2 ports"},
 		{"slices show no readiness", servicesTable + "\n" + slices + "web-x7  IPv4  8080  10.244.1.2  3d\n", "whether endpoint 10.244.1.2:8080 of EndpointSlice web-x7 is ready is not in the tables"},
 		{"a port without protocol", strings.Replace(servicesTable, "443/TCP", "443", 1) + "\n" + endpointsTable, "want 80/TCP"},
-		{"Pods alone", "NAME  READY  STATUS  RESTARTS  AGE\nweb-1  0/1  Pending  0  1h\n", "without Services and their endpoints"},
+		{"Pods alone", "NAME  READY  STATUS  RESTARTS  AGE\nweb-1  0/1  Pending  0  1h\n", "without Services"},
 	} {
 		o, err := loadBytes("f.txt", []byte(tt.text))
 		if err == nil && len(o.Services) == 2 && len(o.EndpointSlices) == 1 { // the other Service is known

@@ -31,6 +31,8 @@ type tableFlags struct {
 	further    []func(*balance.Registry) // add algorithms that the daemon does not have
 	// primaryNodePorts opens node ports on the node's primary addresses by default, as kube-proxy does in nftables mode.
 	primaryNodePorts bool
+	// podsSuffice: a question about Pods needs no Services.
+	podsSuffice bool
 }
 
 func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
@@ -51,7 +53,7 @@ func (f *tableFlags) read(stdin io.Reader) (*manifest.Objects, error) {
 	if err != nil {
 		return nil, cmp.Or(foreignFile(f.objects, "--objects"), err)
 	}
-	if len(objects.Services) == 0 {
+	if len(objects.Services) == 0 && !(f.podsSuffice && len(objects.Pods) > 0) {
 		return objects, noServices(f.objects, objects)
 	}
 	return objects, nil

@@ -85,6 +85,7 @@ not, and 2 on an error.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
+	f.table.podsSuffice = true
 	flags.Lookup("node").Usage = "node where the packet starts or arrives, if source and destination do not show it; or a node's bundle from nfqproxy collect, to follow the packet through its rules, too: a .tar.gz, or a directory with a slash, such as ./node-a"
 	namespaceFlag(cmd, &f.question.Namespace, "a Pod given without one, and of a Service if the source is not a Pod", "that of the kubeconfig's context, or default")
 	historyFlag(cmd, &f.clusterFlags.history, "use recorded flows")

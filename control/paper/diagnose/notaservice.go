@@ -139,6 +139,13 @@ func (w *inquiry) hostPort(p *corev1.Pod, port *corev1.ContainerPort, to netip.A
 
 // nothing is about a destination that nothing serves, as far as the objects show: it tells what is near.
 func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
+	if len(w.objects.Services) == 0 && w.objects.Made != nil {
+		w.cause(Finding{
+			Code: NotShown, Text: fmt.Sprintf("whether a Service has %s is not known: the files contain no Services", to),
+			Do: "add the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml",
+		})
+		return
+	}
 	node := w.nodes.with[to.Addr()]
 	var ports, open []string
 	var other *decision.ServicePort // of the other family, with the node port
