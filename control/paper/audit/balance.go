@@ -21,6 +21,8 @@ type balance struct {
 	left float64
 	// unequal is set if the rules do not give each endpoint the same share.
 	unequal bool
+	sticky  map[string]bool // the chains of endpoints whose clients have a rule
+	foreign bool            // it has a rule that kube-proxy does not write, whatever that does
 }
 
 // share is one rule of the chain.
@@ -154,20 +156,27 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 	if !r.nat.has(chain) {
 		return
 	}
-	b := &balance{chain: chain, line: r.nat.declared[chain], left: 1}
+	b := &balance{chain: chain, line: r.nat.declared[chain], left: 1, sticky: make(map[string]bool)}
 	s.balanced[policy] = b
 	for _, rule := range r.nat.rules[chain] {
 		if rule.jump == markDrop && policy == decision.Local {
 			s.Dropped = true
 			r.markExplained(s, rule)
 		}
-		if !strings.HasPrefix(rule.jump, endpointPrefix) {
+		kind, _, _ := serviceChain(rule.jump)
+		toEndpoint := strings.HasPrefix(rule.jump, endpointPrefix)
+		if toEndpoint && rule.selects() || !toEndpoint && kind == "" && rule.jump != markDrop && rule.jump != kubechains.MarkMasq && rule.Target != nil {
+			r.problem(fmt.Sprintf("%s has a rule that kube-proxy does not write: %s", chain, rule), rule.Line)
+			b.foreign = true
+		}
+		if !toEndpoint {
 			continue
 		}
 		r.enter(s, rule.jump)
 		r.markExplained(s, rule)
 		if rule.recent != nil {
 			s.AffinitySeconds = max(s.AffinitySeconds, rule.recent.Seconds)
+			b.sticky[rule.jump] = true
 			continue
 		}
 		part := b.left * probability(rule.statistic)

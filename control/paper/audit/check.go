@@ -147,8 +147,9 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 			continue
 		}
 		r.checkShares(b)
+		r.checkAffinity(s, b)
 		refused := s.Refused || decision.Policy(policy) == decision.Local && s.Dropped || r.marksDrop(b.chain)
-		if len(b.shares) == 0 && !refused && r.filter.isComplete(kubechains.Services) && r.nat.isComplete(b.chain) {
+		if len(b.shares) == 0 && !b.foreign && !refused && r.filter.isComplete(kubechains.Services) && r.nat.isComplete(b.chain) {
 			r.problem(fmt.Sprintf("%s of %s selects no endpoint, and no rule in table filter rejects its packets: they pass untranslated", b.chain, s.Title()), b.line)
 		}
 		if len(b.shares) > 0 && s.Refused {
@@ -173,6 +174,28 @@ func (r *reader) checkShares(b *balance) {
 	case b.unequal:
 		r.problem(b.unequalText(), b.lines()...)
 	}
+}
+
+// checkAffinity finds endpoints whose clients do not come back to them. KUBE-XLB of old versions had none of these rules.
+func (r *reader) checkAffinity(s *Service, b *balance) {
+	if strings.HasPrefix(b.chain, xlbPrefix) || !r.nat.isComplete(b.chain) {
+		return
+	}
+	for _, share := range b.shares {
+		e := r.endpoints[share.chain]
+		switch {
+		case e == nil || e.dnat == nil || b.sticky[share.chain] == (e.dnat.recent != nil):
+		case e.dnat.recent != nil:
+			r.problem(noClients(b, s, e.addrPort.String()), b.line)
+		default:
+			r.problem(fmt.Sprintf("%s does not record its clients: %s has no session affinity to %s", share.chain, s.Title(), e.addrPort), e.dnatLine)
+		}
+	}
+}
+
+// noClients is the sentence about a chain without the rule for the clients of an endpoint.
+func noClients(b *balance, s *Service, endpoint string) string {
+	return fmt.Sprintf("%s has no rule for the clients of %s: %s has no session affinity to it", b.chain, endpoint, s.Title())
 }
 
 // unequalText is the sentence about a chain whose endpoints get unequal shares.

@@ -139,7 +139,8 @@ func TestOldGenerations(t *testing.T) {
 -A KUBE-SERVICES ` + portal + `KUBE-SVC-` + h + `
 -A KUBE-SVC-` + h + ` -m comment --comment "default/web:http" -m statistic --mode random --probability 0.50000000000 -j ` + a + `
 -A KUBE-SVC-` + h + ` -m comment --comment "default/web:http" -m recent --rcheck --seconds 10800 --reap --name KUBE-SEP-LIST --mask 255.255.255.255 --rsource -j ` + a + `
--A KUBE-SVC-` + h + ` -m comment --comment "default/web:http" -j ` + b + "\n" + aRules + bRules,
+-A KUBE-SVC-` + h + ` -m comment --comment "default/web:http" -m recent --rcheck --seconds 10800 --reap --name KUBE-SEP-LIST --mask 255.255.255.255 --rsource -j ` + b + `
+-A KUBE-SVC-` + h + ` -m comment --comment "default/web:http" -j ` + b + "\n" + strings.ReplaceAll(aRules+bRules, "-j DNAT", "-m recent --set --name KUBE-SEP-LIST --mask 255.255.255.255 --rsource -j DNAT"),
 			base(func(s *audit.Service) { s.AffinitySeconds = 10800 }), "1.20 or earlier"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -124,7 +124,7 @@ func (r *nftReader) firewallChain(s *Service, chain *nftChain) {
 
 // balance reads service-... or local-...: session affinity, and the choice of an endpoint.
 func (r *nftReader) balance(s *Service, policy decision.Policy, chain *nftChain) {
-	b := &balance{chain: chain.Name, line: chain.Line, left: 1}
+	b := &balance{chain: chain.Name, line: chain.Line, left: 1, sticky: make(map[string]bool)}
 	s.balanced[policy] = b
 	places := make(map[string]int) // of the endpoints in the shares
 	for _, rule := range chain.rules {
@@ -132,10 +132,12 @@ func (r *nftReader) balance(s *Service, policy decision.Policy, chain *nftChain)
 		switch {
 		case rule.other:
 			r.foreign(chain, rule)
+			b.foreign = true
 		case rule.masquerade(nftproxy.MarkMasq):
 			r.masqueradeRule(s, rule)
 		case rule.affinity != "" && ep.Kind == nftproxy.EndpointChain:
 			r.affinity(s, rule)
+			b.sticky[rule.jump] = true
 		case rule.draw != nil && b.left > 0:
 			for _, c := range rule.draw.choices {
 				part := b.left * float64(c.count) / float64(rule.draw.mod)
@@ -159,6 +161,7 @@ func (r *nftReader) balance(s *Service, policy decision.Policy, chain *nftChain)
 			b.left, r.single = 0, true
 		default:
 			r.foreign(chain, rule)
+			b.foreign = true
 		}
 	}
 	for i := range b.shares {

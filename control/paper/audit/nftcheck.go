@@ -149,12 +149,17 @@ func (r *nftReader) checkBalance(s *Service, missing bool) {
 			continue
 		}
 		switch {
-		case len(b.shares) == 0 && !missing:
+		case len(b.shares) == 0 && !missing && !b.foreign:
 			r.problem(fmt.Sprintf("%s of %s selects no endpoint: its packets pass untranslated", b.chain, s.Title()), b.line)
 		case b.left > rounding && len(b.shares) > 0:
 			r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its map has no element for some of the numbers", percent(b.left), b.chain), b.lastLine())
 		case b.unequal:
 			r.problem(b.unequalText(), b.lines()...)
+		}
+		for _, share := range b.shares {
+			if s.AffinitySeconds > 0 && share.chain != "" && !b.sticky[share.chain] {
+				r.problem(noClients(b, s, share.chain), b.line)
+			}
 		}
 		if len(b.shares) > 0 && s.Refused {
 			r.problem(fmt.Sprintf("%s of %s has endpoints, but %s says that it has none", b.chain, s.Title(), nftproxy.NoEndpointServices), b.line)

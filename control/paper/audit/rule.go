@@ -58,6 +58,13 @@ func (r *rule) conditional() bool {
 		r.recent != nil && !sets || r.fromNode || r.toNode || r.other
 }
 
+// selects reports whether the rule has a condition other than those by which a service selects an endpoint.
+func (r *rule) selects() bool {
+	of := *r
+	of.statistic, of.recent = nil, nil
+	return of.conditional()
+}
+
 func newRule(of *iptables.Rule) *rule {
 	r := &rule{Rule: of}
 	for _, m := range of.Matches {
