@@ -72,8 +72,8 @@ func (p *parser) step(at string, s *Step, differs bool) {
 				p.Want(at+".answer", differs, "%q is a right answer", w.Answer)
 			}
 		}
+		p.Want(at+".question.wrong", len(wrong) > 0 || len(q.Wrong) > 0 && !differs, "missing: want answers that students give, with the reason why they are wrong")
 		q.Wrong = wrong // one that is right for other students only
-		p.Want(at+".question.wrong", len(wrong) > 0, "missing: want answers that students give, with the reason why they are wrong")
 	}
 	for i, c := range s.Checks {
 		at := fmt.Sprintf("%s.checks[%d]", at, i)
@@ -295,6 +295,13 @@ func (p *parser) lab(u *Unit) {
 		for j, c := range s.Checks {
 			at := fmt.Sprintf("%s.checks[%d]", at, j)
 			switch {
+			case c.Flow != nil:
+				if !strings.ContainsAny(c.Flow.From, ".:") { // no address
+					host(at+".flow.from", c.Flow.From)
+				}
+				host(at+".flow.node", c.Flow.Node)
+			case c.Request != nil:
+				host(at+".request.from", c.Request.From)
 			case c.Entry != nil:
 				host(at+".entry.on", c.Entry.On)
 			case c.Rule != nil:
