@@ -249,6 +249,7 @@ func (n *Saved) follow(protocol decision.Protocol, from netip.Addr, to netip.Add
 				Code: NotShown, Text: fmt.Sprintf("%s is not behind %s, and its own node decides about packets to %s", from, n.Node, to),
 				Do: "collect a bundle on that node",
 			})
+			s.Reached = nil // by this node
 			continue
 		}
 		if l.Certainty != survey.NotKnown {

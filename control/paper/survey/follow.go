@@ -275,11 +275,16 @@ func (s *surveyor) comesBack(c *connection, w *netfilter.Way) bool {
 	return s.isLocal(c, w.Packet.Destination)
 }
 
-// isLocal reports whether an endpoint is known to be on this node.
+// isLocal reports whether an endpoint is known to be on this node, by kube-proxy's rules or, if they do not show it, by routes: all of
+// the host, or one to a part of the pods' network.
 func (s *surveyor) isLocal(c *connection, at netip.AddrPort) bool {
 	for i := range c.port.Endpoints {
 		if e := &c.port.Endpoints[i]; e.AddrPort == at {
-			return e.Locality == audit.OnThisNode
+			r := s.machine.Route(at.Addr())
+			direct := r.Type == netfilter.Unicast && !r.Via.IsValid() && r.Interface != uplinkOf(s.host, s.family()) && tunnelOf(r.Interface) == nil
+			all := s.podNetwork()
+			known := s.host.Complete() || all.IsValid() && r.Destination.Bits() > all.Bits()
+			return e.Locality == audit.OnThisNode || e.Locality != audit.OnAnotherNode && direct && known
 		}
 	}
 	return false

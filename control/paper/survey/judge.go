@@ -321,7 +321,7 @@ func (s *surveyor) unmarkingRule(path []*iptables.Rule) (found *iptables.Rule) {
 				found = r
 			}
 		case iptables.Verdict:
-			if marked && target == iptables.Accept && s.tableOf(r) == "nat" {
+			if marked && (target == iptables.Accept || target == iptables.Return && r.Chain == "POSTROUTING") && s.tableOf(r) == "nat" {
 				found = r
 			}
 		}
