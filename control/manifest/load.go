@@ -212,6 +212,9 @@ func (l *loader) result() (*Objects, error) {
 	}
 	l.objects.Warnings = append(l.objects.Warnings, l.warnings()...)
 	for _, s := range l.objects.Skipped {
+		if group, _, _ := strings.Cut(s.APIVersion, "/"); l.Context && (s.Kind == "Ingress" && group == "networking.k8s.io" || strings.HasSuffix(s.Kind, "Route") && group == "gateway.networking.k8s.io") {
+			l.objects.Notes = append(l.objects.Notes, fmt.Sprintf("objects of kind %s are not read: whether the Services and ports that they name exist is not checked", s.Kind))
+		}
 		if l.Context && (strings.HasSuffix(s.Kind, "NetworkPolicy") || s.Kind == "AuthorizationPolicy") {
 			l.objects.Notes = append(l.objects.Notes, fmt.Sprintf("objects of kind %s (%s) are not read: they may forbid connections, too", s.Kind, s.APIVersion))
 		}

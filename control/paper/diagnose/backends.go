@@ -389,10 +389,7 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have no endpoints", object),
 			Do: "check that the selector's Pods are running and have addresses",
 		}
-		var addresses []netip.Addr
-		for _, p := range c.podsIn[svc.Namespace].selected(svc.Spec.Selector) {
-			addresses = append(addresses, servicetable.PodAddresses(p)...)
-		}
+		addresses := c.addressesOf(svc)
 		if family != "" && len(addresses) > 0 && !slices.ContainsFunc(addresses, func(a netip.Addr) bool { return decision.FamilyOf(a).String() == family }) {
 			f.Code, f.Field = OtherFamily, "spec.ipFamilies"
 			f.Text += fmt.Sprintf(": it is %s, and its Pods have no address of that family", family)
@@ -413,11 +410,15 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 			Do:   fmt.Sprintf("add the output of kubectl -n %s get endpointslices -o yaml", svc.Namespace),
 		}
 	case family != "" && !slices.Contains(families, family):
-		return false, Finding{
+		f := Finding{
 			Code: OtherFamily, Object: object, Field: "spec.ipFamilies",
 			Text: fmt.Sprintf("%s has no %s endpoints; its EndpointSlices are %s", object, family, strings.Join(slices.Compact(families), ", ")),
 			Do:   "use an address of the other family, or give the Pods addresses of both families",
 		}
+		if slices.ContainsFunc(c.addressesOf(svc), func(a netip.Addr) bool { return decision.FamilyOf(a).String() == family }) {
+			f.Text, f.Do = f.Text+", although its Pods have addresses of both families", checkController
+		}
+		return false, f
 	case !withPort && slices.ContainsFunc(found, func(s *discoveryv1.EndpointSlice) bool { return s.Annotations[manifest.ReadyOnly] != "" }):
 		f := Finding{
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("port %s of %s has no endpoints that are ready, other ports have some; kubectl lists no others", wanted, object),
@@ -453,6 +454,14 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 		f.Text, f.Do = f.Text+outdated, checkController
 	}
 	return false, f
+}
+
+// addressesOf are the addresses of a Service's Pods.
+func (c *Cluster) addressesOf(svc *corev1.Service) (addresses []netip.Addr) {
+	for _, p := range c.podsIn[svc.Namespace].selected(svc.Spec.Selector) {
+		addresses = append(addresses, servicetable.PodAddresses(p)...)
+	}
+	return addresses
 }
 
 // fromEndpoints reports whether an EndpointSlice of a Service with a selector was made of its Endpoints, or of what kubectl prints.

@@ -207,6 +207,11 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 		p.port = port
 		return p, nil
 	}
+	if host == "localhost" {
+		p := c.addressParty(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+		p.port = port
+		return p, nil
+	}
 	if svc := c.balancedAs(host); svc != nil {
 		return &party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, port: port, balancer: true}, nil
 	}
@@ -230,6 +235,11 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 		p := c.podParty(c.pods[n])
 		p.port = port
 		return p, nil
+	}
+	if len(c.objects.Nodes) > 0 && !strings.Contains(host, "/") {
+		err = fmt.Errorf("%w; nodes are %s", err, nearest.Few(c.nodes.names))
+	} else if !strings.Contains(host, "/") {
+		err = fmt.Errorf("%w, and there are no Nodes among the objects", err)
 	}
 	return nil, err
 }
