@@ -227,7 +227,11 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 		if len(sets) > 1 || len(f.files) > 1 {
 			title = s.name(sets) + ": "
 		}
-		fmt.Fprintf(w, "\n%s%s", title, &n.Proxy)
+		about := n.Proxy.String()
+		if about == "kube-proxy" && len(n.Services) == 0 {
+			about = "no rules of kube-proxy for services"
+		}
+		fmt.Fprintf(w, "\n%s%s", title, about)
 		if s.dump.Backend != iptables.BackendUnknown && len(f.files) > 1 {
 			fmt.Fprintf(w, ", in %s", s.dump.Backend)
 		}

@@ -35,6 +35,9 @@ func (r *reader) check() {
 	r.node.sortIssues()
 }
 
+// podChains are chains that Istio, Linkerd and Docker's DNS make in the network namespaces of pods and containers.
+var podChains = []string{"ISTIO_OUTPUT", "PROXY_INIT_OUTPUT", "DOCKER_OUTPUT"}
+
 // checkCommented records what the file does not show, and reports whether chains are missing that
 // rules jump to.
 func (r *reader) checkCommented() bool {
@@ -68,12 +71,18 @@ func (r *reader) checkCommented() bool {
 	switch {
 	case !r.nat.present:
 		r.gap("table nat is not in the file: services with endpoints are not shown")
-	case !r.nat.has(kubechains.Services):
-		text := "table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them"
+	case r.nat.has(kubechains.Services):
+	default:
+		text, lines := "table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them", []int(nil)
 		if plugin, proof := proxymode.EBPF([]*iptables.Dump{r.nat.dump}); plugin != "" {
 			text += fmt.Sprintf("; eBPF programs of %s (%s) may translate in its place, which rules do not show", plugin, proof)
 		}
-		r.gap(text)
+		for _, chain := range podChains {
+			if r.nat.has(chain) {
+				text, lines = fmt.Sprintf("chain %s is one of a pod or container: these rules are of its network namespace, and kube-proxy's are in that of the node", chain), []int{r.nat.declared[chain]}
+			}
+		}
+		r.gap(text, lines...)
 	}
 	return len(missing) > 0
 }

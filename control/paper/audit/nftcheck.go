@@ -111,7 +111,8 @@ func (r *nftReader) checkHooks() {
 		}
 		leads := false
 		for _, rule := range from.rules {
-			leads = leads || rule.jump == hook.to || rule.vmap == hook.to
+			damaged := rule.other && strings.Contains(rule.Format(stateless), hook.to) // "vmap ©service-ips"
+			leads = leads || rule.jump == hook.to || rule.vmap == hook.to || damaged
 		}
 		if !leads {
 			r.problem(fmt.Sprintf("%s does not lead to %s: %s", hook.from, hook.to, hook.effect), from.Line)

@@ -311,9 +311,12 @@ func exampleText(l *survey.Loss) string {
 func doubtsText(l *survey.Loss) string {
 	var texts []string
 	for _, d := range l.Doubts {
-		what := "target " + d.Rule.Target.Name()
-		if d.Match != nil {
+		what := d.Rule.String()
+		switch {
+		case d.Match != nil:
 			what = iptables.Describe(d.Match)
+		case d.Rule.Target != nil:
+			what = "target " + d.Rule.Target.Name()
 		}
 		text := what
 		if d.Rule.Line > 0 {
