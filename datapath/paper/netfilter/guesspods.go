@@ -17,6 +17,12 @@ func (g *guesser) findPods() {
 			return
 		}
 	}
+	for i := range g.hints { // where all flows to cluster IPs are masqueraded: the short cut of pods to a service with policy Local
+		if h := &g.hints[i]; h.source.IsValid() && !h.source.IsSingleIP() && (strings.HasPrefix(h.Chain, "KUBE-EXT-") || strings.HasPrefix(h.Chain, "KUBE-XLB-")) {
+			g.pods = h.source
+			return
+		}
+	}
 }
 
 // ownPods returns this host's part of the pods' network, as in flannel's rule "! -s 10.244.0.0/16

@@ -55,6 +55,11 @@ func (g *guesser) innerDevices() (names []string) {
 	return names
 }
 
+// detectsByDevice reports whether kube-proxy detects pods by the device that their packets come by.
+func (g *guesser) detectsByDevice() bool {
+	return g.anyHint(func(h *hint) bool { return h.table == "nat" && len(h.devices) > 0 && marksMasquerade(h.Rule) })
+}
+
 // meshDevice reports whether network plugins give a device this name that leads to other nodes, or to none.
 func meshDevice(name string) bool {
 	return slices.ContainsFunc([]string{"vxlan", "flannel", "cilium", "tunl", "genev", "kube-ipvs", "nodelocaldns", "dummy"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
@@ -77,6 +82,13 @@ func (g *guesser) placeSource(devices []string) {
 		in, as = devices[0], beyond // a router has no way from the uplink back to it
 	case g.hidesOthers(public) && !isPodDevice(devices[0]):
 		in = devices[0]
+	case isPodDevice(devices[0]) && g.named()[to] && g.detectsByDevice():
+		if network, err := from.Prefix(from.BitLen() / 2); err == nil {
+			i := len(g.guesses)
+			g.toPods(network, devices[0], "%s is a pod behind %s: rules detect pods by such a device", from, devices[0])
+			g.leaveOpenAt(i, choice{source: g.uplink})
+			return
+		}
 	case isPodDevice(devices[0]) && !g.own(to) && !g.named()[to]:
 		if network, err := from.Prefix(from.BitLen() / 2); err == nil && network.Contains(to) {
 			i := len(g.guesses)
