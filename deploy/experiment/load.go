@@ -66,17 +66,11 @@ func Load(nameOrPath string, own ...balance.Entry) (*Experiment, error) {
 		}
 		return Parse("experiment "+nameOrPath, ".", data, own...)
 	}
-	info, err := os.Stat(nameOrPath)
+	data, err := readFile(nameOrPath)
 	switch {
 	case os.IsNotExist(err) && !strings.ContainsAny(nameOrPath, "./"):
 		return nil, fmt.Errorf("%q is neither a file nor an experiment of nfqproxy%s; its experiments: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Experiments()), strings.Join(labs.Experiments(), ", "))
 	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a file", nameOrPath)
-	}
-	data, err := readFile(nameOrPath)
-	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Dir(nameOrPath)
@@ -90,12 +84,13 @@ func Load(nameOrPath string, own ...balance.Entry) (*Experiment, error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && info.Size() > maxFile {
-		err = fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
-	}
-	if err != nil {
+	switch info, err := os.Stat(path); {
+	case err != nil:
 		return nil, err
+	case !info.Mode().IsRegular(): // a device may have no end
+		return nil, fmt.Errorf("%s is not a file", path)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
 	}
 	return os.ReadFile(path)
 }

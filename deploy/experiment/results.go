@@ -351,6 +351,8 @@ func (r *Results) means() string {
 	}
 	runs := fmt.Sprintf("%d runs of each algorithm", most)
 	switch done := len(r.Cells); {
+	case most == 1 && r.Missing == 0:
+		runs = "one run of each algorithm"
 	case r.Missing > 0:
 		runs = fmt.Sprintf("%d of %d runs", done, done+r.Missing)
 	case least != most:
@@ -363,7 +365,7 @@ func (r *Results) means() string {
 		}
 	}
 	if most == 1 && r.Missing == 0 && of == "" {
-		return "one run of each algorithm, so without confidence intervals"
+		return runs + ", so without confidence intervals"
 	}
 	return fmt.Sprintf("means of %s, ± 95%% confidence (Student's t)%s", runs, of)
 }

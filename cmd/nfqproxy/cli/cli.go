@@ -3,10 +3,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -65,9 +69,18 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	err := root.ExecuteContext(ctx)
 	code, message := exitCodeOf(err)
 	if message {
-		fmt.Fprintln(messages, "nfqproxy:", err)
+		fmt.Fprintln(messages, "nfqproxy:", withoutCall(err))
 	}
 	return code
+}
+
+// withoutCall is an error's text without the name of the system call that did not find a file, or could not read it.
+func withoutCall(err error) string {
+	text := err.Error()
+	if e, ok := errors.AsType[*fs.PathError](err); ok && slices.Contains([]string{"open", "stat", "lstat", "read"}, e.Op) {
+		text = strings.Replace(text, e.Error(), e.Path+": "+e.Err.Error(), 1)
+	}
+	return text
 }
 
 // NewCommand returns the nfqproxy command with all subcommands and flags, for tests of the

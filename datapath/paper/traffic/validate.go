@@ -92,7 +92,7 @@ func (k *checker) workload() {
 	k.want(clients > 0 && clients*max(len(k.c.Cluster.Nodes), 1) < maxClients-64, "workload.clients.perNode", "want 1 client or more on each node, and less than %d in all", maxClients-64)
 	k.number(float64(w.Clients.Ports), 0, portRange, "workload.clients.ports")
 	k.distribution(&w.Work, "workload.work")
-	k.want(w.Work.average() > 0 || w.Work.Kind == "", "workload.work.mean", "missing")
+	k.want(w.Work.average() > 0 || w.Work.Kind == "" || w.Work.Mean < 0, "workload.work.mean", "missing")
 	if w.Requests != nil {
 		k.requests(w.Requests, "workload.requests")
 	}
