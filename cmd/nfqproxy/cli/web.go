@@ -44,7 +44,7 @@ func newWebCommand(connect connector) *cobra.Command {
 		Long: `Serve the web page and the flow API of the nodes that the flags select on a loopback
 address of this machine, until interrupted, and open the page in the browser. The printed
 address contains a token: without it, other users of this machine cannot read the flows.
-If a lab is running, open the lab's own page.`,
+If a lab is running, open the lab's own page, unless --history is given.`,
 		Example: `  nfqproxy web --cluster
   nfqproxy web --cluster --context production --no-open
   sudo nfqproxy web --server unix:/run/nfqproxy/flows.sock`,
@@ -78,9 +78,10 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 			return err
 		}
 		switch {
-		case l.URL != "" && f.page != "":
+		case l.URL == "" || f.history != "": // the lab's page has no history
+		case f.page != "":
 			return errors.New("--page requires --cluster or --server: a lab serves its page itself (nfqproxy lab up --page)")
-		case l.URL != "":
+		default:
 			return f.show(stdout, l, "the page of the lab")
 		}
 	}

@@ -156,6 +156,7 @@ func TestCommandsWithLabs(t *testing.T) {
 		{words("web --no-open"), 2, "", which},
 		{words("web --no-open --lab knd"), 2, "", `lab knd is not running; running labs: dual-stack, kind (did you mean "kind"?)`},
 		{words("web --no-open --lab kind --page 127.0.0.1:0"), 2, "", "--page requires --cluster or --server"},
+		{words("web --no-open --lab kind --history nowhere"), 2, "", "--history: nowhere: no such file or directory"}, // not the lab's page, which has none
 		{words("web --no-open --lab kind --server 127.0.0.1:1"), 2, "", "--server and --lab cannot be used together"},
 		{words("flows --lab kind"), 0, "", "No flows found."},
 		{words("flows --lab knd"), 2, "", `lab knd is not running; running labs: dual-stack, kind (did you mean "kind"?)`},
