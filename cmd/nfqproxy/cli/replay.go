@@ -165,9 +165,12 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 	defer out.discard()
 	buffered := bufio.NewWriter(out)
 	input := bufio.NewReader(flushing{in, buffered})
-	if replay.IsFlowLog(peek(input)) {
+	switch begin := peek(input); {
+	case len(begin) == 0:
+		return fmt.Errorf("%s: it is empty: want a capture or a flow log", name)
+	case replay.IsFlowLog(begin):
 		err = f.replayLog(name, input, stdin, buffered, stderr)
-	} else {
+	default:
 		err = f.replayCapture(name, input, stdin, out, buffered, stderr)
 	}
 	if err != nil && !errors.Is(err, answerNo) {

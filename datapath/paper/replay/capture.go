@@ -95,7 +95,7 @@ func NewCapture(r io.Reader) (*Capture, error) {
 			return c, c.beginPcap()
 		}
 	}
-	return nil, fmt.Errorf("not a capture: it begins with %x, unlike pcap and pcapng", head)
+	return nil, fmt.Errorf("not a capture: it begins with %x, unlike pcap and pcapng; nor a flow log, whose lines are JSON", head)
 }
 
 // Next returns the next block, and io.EOF after the last. For a truncated or malformed file it
