@@ -85,12 +85,6 @@ func TestProblems(t *testing.T) {
 		{"a rule behind the last", []edit{{first, strings.Replace(first, " -m statistic --mode random --probability 0.50000000000", "", 1)}}, []string{
 			"lines 126 and 127: KUBE-SVC-OL4YPD43MBS7WVHD gives its endpoints unequal shares: 100%, 0%",
 		}},
-		{"a name that is not the hash", []edit{{"my-nginx-service cluster IP\" -m tcp --dport 80 -j KUBE-SVC", "my-nginx cluster IP\" -m tcp --dport 80 -j KUBE-SVC"}, {nodePort, strings.Replace(nodePort, "my-nginx-service", "my-nginx", 1)}}, []string{
-			"line 52: chain KUBE-EXT-OL4YPD43MBS7WVHD should be KUBE-EXT-L65ENXXZWWSAPRCR, the hash of default/my-nginx/tcp",
-			"line 62: chain KUBE-SEP-S4QGHWZAQRZ7NT5K should be KUBE-SEP-6EOVYZB7CEDQ6SKP, the hash of default/my-nginx/tcp and 10.244.2.2:80",
-			"line 63: chain KUBE-SEP-ULMINKU752SDK7IQ should be KUBE-SEP-CHRUTG77U2JBVASE, the hash of default/my-nginx/tcp and 10.244.1.2:80",
-			"line 71: chain KUBE-SVC-OL4YPD43MBS7WVHD should be KUBE-SVC-L65ENXXZWWSAPRCR, the hash of default/my-nginx/tcp",
-		}},
 		{"two rules for an address", []edit{{portal, portal + "\n" + portal}}, []string{
 			"lines 115 and 116: 10.96.118.136 port 80 (TCP) has 2 rules, of default/my-nginx-service: only the first is reached",
 		}},
@@ -260,6 +254,26 @@ func TestChainsNotInTheFile(t *testing.T) {
 	}
 	if have := titles["default/my-nginx-service"]; have != " 10.244.1.2:80 10.244.2.2:80" {
 		t.Errorf("endpoints%s", have)
+	}
+}
+
+// TestSomeNamesMadeUp: where a service's chains, or those of its endpoints, have other names, names or addresses were replaced. Where
+// only one of them has, its rules are not kube-proxy's.
+func TestSomeNamesMadeUp(t *testing.T) {
+	all := text(t, "kind-1.29-worker1-after")
+	const replaced = " chains of services do not have the names that kube-proxy would give them: names or addresses in the file are not the real ones"
+	for _, c := range []struct {
+		old, with      string
+		problems, gaps []string
+	}{
+		{"10.244.", "10.42.", nil, []string{"8" + replaced}},
+		{"default/my-nginx-service", "shop/web", nil, []string{"4" + replaced}},
+		{"10.244.2.2", "10.244.2.77", []string{"line 62: chain KUBE-SEP-S4QGHWZAQRZ7NT5K should be KUBE-SEP-HWCTUTZQSU6ZXE3F, the hash of default/my-nginx-service/tcp and 10.244.2.77:80"}, nil},
+	} {
+		node := audit.Read(parse(t, strings.ReplaceAll(all, c.old, c.with), decision.IPv4))
+		if problems, gaps := strs(node.Problems), strs(node.Gaps); !slices.Equal(problems, c.problems) || !slices.Equal(gaps, c.gaps) {
+			t.Errorf("%s: problems %q, gaps %q", c.with, problems, gaps)
+		}
 	}
 }
 

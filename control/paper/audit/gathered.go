@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -18,10 +19,15 @@ type gathered struct {
 	bySuffix  map[string]*Service
 	indexes   map[*Service]*index
 	detections
-	// named and misnamed count the chains whose names are the hash of their purpose, and the
-	// others.
-	named    int
-	misnamed []Issue
+	// named counts the chains whose names are the hash of their purpose, by what is hashed beside addresses, and misnamed are the others.
+	named    map[string]int
+	misnamed []misnamed
+}
+
+// misnamed is a chain with another name than the hash of its purpose.
+type misnamed struct {
+	Issue
+	group string // see gathered.named
 }
 
 type nameKey struct {
@@ -33,6 +39,7 @@ func newGathered(f decision.Family, chainKind string) gathered {
 	return gathered{
 		node:      &Node{Family: f, owners: make(map[*iptables.Rule]ruleOwner), chains: make(map[string]*Service), contests: make(map[*iptables.Rule]string)},
 		chainKind: chainKind,
+		named:     make(map[string]int),
 		byName:    make(map[nameKey]*Service), bySuffix: make(map[string]*Service), indexes: make(map[*Service]*index),
 		detections: detections{by: make(map[string]*detection)},
 	}
@@ -168,21 +175,34 @@ func (r *gathered) loadBalancerIP(s *Service, ip netip.Addr) {
 }
 
 func (r *gathered) compareName(chain, want, have, of string, line int) {
+	group, _, isEndpoint := strings.Cut(of, " and ")
+	if isEndpoint {
+		group += " and an address"
+	}
 	if want == have {
-		r.named++
+		r.named[group]++
 		return
 	}
-	r.misnamed = append(r.misnamed, issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{line}))
+	r.misnamed = append(r.misnamed, misnamed{issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{line}), group})
 }
 
-// checkNames reports the chains with a wrong name. If no name is right, somebody made the file
-// anonymous: the chains lead to each other all the same.
+// checkNames reports the chains with a wrong name. If no name of a service's chains is right, or none of its endpoints' chains, somebody
+// made the file anonymous: the chains lead to each other all the same.
 func (r *gathered) checkNames() {
-	if n := len(r.misnamed); r.named == 0 && n > 1 {
-		r.gap(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: names or addresses in the file are not the real ones", n))
-		return
+	anonymous := 0
+	for _, m := range r.misnamed {
+		if r.named[m.group] > 0 || len(r.misnamed) == 1 {
+			r.node.Problems = append(r.node.Problems, m.Issue)
+		} else {
+			anonymous++
+		}
 	}
-	r.node.Problems = append(r.node.Problems, r.misnamed...)
+	switch {
+	case anonymous > 0 && len(r.named) == 0:
+		r.gap(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: names or addresses in the file are not the real ones", anonymous))
+	case anonymous > 0:
+		r.gap(fmt.Sprintf("%d chains of services do not have the names that kube-proxy would give them: names or addresses in the file are not the real ones", anonymous))
+	}
 }
 
 // balances reports whether there is a service with endpoints: its rules show the detection of pods, and whether all flows
