@@ -35,7 +35,27 @@ func (w *inquiry) notAService(p *decision.Packet) {
 	if node := w.nodes.with[to.Addr()]; node != "" && w.otherProgram(node, to, p.Protocol) {
 		return
 	}
+	if svc := w.endpointAt(to, p.Protocol); svc != nil {
+		if f := w.policyAt(nil, to, p.Protocol); f != nil {
+			w.cause(*f)
+			return
+		}
+		w.answer.Endpoints = []Endpoint{{Address: to.String(), Node: w.nodes.with[to.Addr()], Flows: w.flows(to.String(), p.Protocol)}}
+		w.answer.abroad = true
+		w.otherNote(objectOf(svc), fmt.Sprintf("%s is an endpoint of %s: a packet to its own address reaches it without a service proxy", to, objectOf(svc)))
+		return
+	}
 	w.nothing(to, p.Protocol)
+}
+
+// endpointAt is a Service with an endpoint at the destination that is ready; nil: there is none.
+func (w *inquiry) endpointAt(to netip.AddrPort, protocol decision.Protocol) *corev1.Service {
+	for _, s := range w.table(w.answer.Node).Services() {
+		if s.Protocol == protocol && slices.ContainsFunc(s.Endpoints, func(e decision.Endpoint) bool { return e.Ready && e.AddrPort == to }) {
+			return w.services[s.Name.Service()]
+		}
+	}
+	return nil
 }
 
 // balanced is about a load balancer's address that nodes do not serve. It reports false if the destination is none.

@@ -210,7 +210,7 @@ func (a *Answer) withoutObjects(n *Saved, protocol decision.Protocol, to netip.A
 			Code: NotShown, Text: fmt.Sprintf("%s is no address of a Service; rules do not show Pods, other nodes and other hosts", to.Addr()),
 			Do: "nfqproxy trace with the same bundle follows a packet to any address",
 		}
-		a.Unless, a.Notes = "", nil
+		a.Unless, a.Notes, a.Endpoints = "", nil, nil
 	}
 	if a.Cause != nil && len(blocked) > 0 && (a.Cause.Code == NoSelector || a.Cause.Code == NoSlices) {
 		a.Cause = nil

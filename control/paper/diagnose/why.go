@@ -60,7 +60,7 @@ type Answer struct {
 	by     string // what it is from; empty: objects
 	sticky bool   // session affinity binds the source to one endpoint
 	chosen bool   // the client selects one of the endpoints, which DNS has
-	abroad bool   // the destination is outside of the cluster
+	abroad bool   // the destination is no address of a Service, but may well answer
 }
 
 // End is an end of the connection.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
@@ -228,7 +229,10 @@ func decisionInWords(r *flow.Record) string {
 	if r.Service != "" {
 		words += ", for " + r.Service
 	}
-	if r.Masquerade {
+	switch {
+	case r.Masquerade && r.MasqueradeReason == decision.MarkHairpin.String():
+		words += "; where the endpoint is the source itself, it sees an address of " + cmp.Or(r.Node, "the node") + " as the source"
+	case r.Masquerade:
 		words += "; the endpoint sees an address of " + cmp.Or(r.Node, "the node") + " as the source"
 	}
 	return words
