@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
@@ -265,6 +266,17 @@ func (c *Cluster) podNamed(labels []string, namespace string) *party {
 			Code: Headless, Object: "Pod " + nameOf(pod).String(), Field: "spec.subdomain",
 			Text: fmt.Sprintf("DNS has no name of Pod %s: its subdomain is %s, and no Service of its namespace has that name", nameOf(pod), sub),
 			Do:   fmt.Sprintf("create the headless Service %s (clusterIP: None), whose selector matches the Pod", sub),
+		}
+	case len(c.slices[name{Namespace: namespace, Name: labels[1]}]) > 0 && !slices.ContainsFunc(c.slices[name{Namespace: namespace, Name: labels[1]}], func(s *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+			a, err := kubeaddr.Parse(e.Addresses[0])
+			return err == nil && slices.Contains(p.addrs, a) && deref(cmp.Or(e.Conditions.Ready, new(true)))
+		})
+	}):
+		p.unnamed = &Finding{
+			Code: PodsNotReady, Object: "Pod " + nameOf(pod).String(),
+			Text: fmt.Sprintf("DNS has no name %s.%s at this time: Pod %s is no ready endpoint of %s", labels[0], labels[1], nameOf(pod), objectOf(svc)),
+			Do:   fmt.Sprintf("kubectl -n %s describe pod %s; publishNotReadyAddresses gives Pods that are not ready names, too", pod.Namespace, pod.Name),
 		}
 	case sub != "" && sub != labels[1]:
 		p.unnamed = &Finding{

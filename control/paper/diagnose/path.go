@@ -199,7 +199,7 @@ func (w *inquiry) decideOn(node string, p *decision.Packet) *decision.Decision {
 const sourcePort = 40000
 
 // protocolOf is the protocol of the packet: the given one, the Service port's, or else one for which
-// a service port has the destination.
+// a service port has the destination, TCP before others.
 func (w *inquiry) protocolOf(to netip.AddrPort) decision.Protocol {
 	switch {
 	case w.protocol != nil:
@@ -207,13 +207,16 @@ func (w *inquiry) protocolOf(to netip.AddrPort) decision.Protocol {
 	case w.port != nil:
 		return protocolOf(w.port.Protocol)
 	}
+	protocol := decision.TCP
 	for _, s := range w.table(w.nodes.some()).Services() {
 		if s.Port == to.Port() && (s.ClusterIP == to.Addr() || slices.Contains(s.ExternalIPs, to.Addr()) || slices.Contains(s.LoadBalancerIPs, to.Addr())) ||
 			s.NodePort == to.Port() && w.nodes.with[to.Addr()] != "" {
-			return s.Protocol
+			if protocol = s.Protocol; protocol == decision.TCP {
+				break
+			}
 		}
 	}
-	return decision.TCP
+	return protocol
 }
 
 func (w *inquiry) routesToPods() bool {
