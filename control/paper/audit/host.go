@@ -208,6 +208,17 @@ func (h *hosts) modes(f decision.Family) {
 	h.c.Services = slices.DeleteFunc(h.c.Services, func(c ServiceChange) bool { return c.Service().Family == f })
 	h.c.Services = append(h.c.Services, CompareServices(was, is)...)
 	h.c.Proxy = append(h.c.Proxy, Detail{Changed, fmt.Sprintf("%s: mode: %s -> %s", f, modeOf(x), modeOf(y))})
+	if a, b := was.Proxy.openAt(), is.Proxy.openAt(); a != b {
+		h.c.Proxy = append(h.c.Proxy, Detail{Changed, fmt.Sprintf("%s: node ports: %s -> %s", f, a, b)})
+	}
+}
+
+// openAt says at which addresses of the node its node ports are open.
+func (p *Proxy) openAt() string {
+	if len(p.NodePortAddresses) == 0 {
+		return "at all addresses"
+	}
+	return "at " + joined(p.NodePortAddresses) + " only"
 }
 
 func modeOf(d *iptables.Dump) proxymode.Mode {
