@@ -115,7 +115,7 @@ func lossEffect(l *survey.Loss) effect {
 		switch {
 		case l.Rule == nil:
 			e.does, e.may, e.do = "does not translate", "may not translate", "compare with the rules that kube-proxy should write (nfqproxy render)"
-		case l.Table == "nat":
+		case l.Table == "nat" && !strings.HasPrefix(l.Rule.Chain, "KUBE-"):
 			e.do += ", or move it after the jump to KUBE-SERVICES"
 		}
 	case survey.Diverted:

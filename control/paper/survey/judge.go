@@ -414,7 +414,7 @@ func (s *surveyor) indexVerdicts() {
 						s.tables[r] = t.Name
 					}
 				case iptables.Verdict:
-					early := r.Chain == "PREROUTING" || r.Chain == "OUTPUT"
+					early := r.Chain == "PREROUTING" || r.Chain == "OUTPUT" || r.Chain == kubechains.Services && s.ipvs == nil
 					if t.Name == "nat" && (target == iptables.Accept || target == iptables.Return && early) && r.Chain != "POSTROUTING" && r.Chain != "INPUT" {
 						s.tables[r] = t.Name
 					}

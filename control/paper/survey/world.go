@@ -217,7 +217,7 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 				continue
 			}
 			for _, r := range t.Rules {
-				if t.Name == "filter" && r.Chain != "INPUT" || slices.Contains([]string{"FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain) {
+				if t.Name == "filter" && r.Chain != "INPUT" || slices.Contains([]string{"FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain) || guardsDevice(r) {
 					continue
 				}
 				for _, m := range r.Matches {
@@ -244,6 +244,14 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 		}
 	}
 	return &host, found[0]
+}
+
+// guardsDevice reports whether a rule is about all devices but one, as that of wg-quick: the address that it names is that device's.
+func guardsDevice(r *iptables.Rule) bool {
+	return slices.ContainsFunc(r.Matches, func(m iptables.Match) bool {
+		in, ok := m.(iptables.InInterface)
+		return ok && in.Negated && in.Interface.Name != "lo"
+	})
 }
 
 // placeholderAddress is the address of a host whose rules do not show its own: see netfilter.GuessHost.
