@@ -79,8 +79,8 @@ func (f *watchFlags) run(ctx context.Context, connect connector, stdout, stderr 
 		return errors.New("--capture and --timeout cannot be negative")
 	}
 	if f.file != "" {
-		if _, err := os.Lstat(f.file); err == nil {
-			return fmt.Errorf("--write %s: the file exists", f.file)
+		if err := canBeNew(f.file); err != nil {
+			return err
 		}
 	}
 	style := f.server.style(stdout)
@@ -232,8 +232,22 @@ func fileNameOf(id string) string {
 	}, id)
 }
 
+// canBeNew finds out before the work whether there is a file already, or no directory for it.
+func canBeNew(file string) error {
+	if _, err := os.Lstat(file); err == nil {
+		return fmt.Errorf("%s exists: remove it or give another name with --write", file)
+	}
+	if _, err := os.Stat(filepath.Dir(file)); err != nil {
+		return fmt.Errorf("--write %s: %w", file, err)
+	}
+	return nil
+}
+
 // writeBundle writes a file that does not exist yet, or none at all.
 func writeBundle(file string, b *bundle.Bundle) (err error) {
+	if err := canBeNew(file); err != nil {
+		return err
+	}
 	w, err := os.CreateTemp(filepath.Dir(file), ".nfqproxy-bundle-*")
 	if err != nil {
 		return err

@@ -78,7 +78,9 @@ func TestWatchFor(t *testing.T) {
 		{[]string{"show"}, 2, "show takes one BUNDLE"},
 		{[]string{"show", file, "--file", "a", "--extract", "b"}, 2, "cannot be used together"},
 		{[]string{"show", file, "--extract", dir}, 2, "file exists"},
-		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--write", file}, 2, "the file exists"},
+		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--write", file}, 2, " exists: remove it or give another name with --write"},
+		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--write", filepath.Join(file, "in", "none")}, 2, "not a directory"},
+		{[]string{"collect", "--redact", file, "--write", filepath.Join(t.TempDir(), "none", "x.tgz")}, 2, "none: no such file or directory"},
 		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--capture", "-1s"}, 2, "cannot be negative"},
 		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--timeout", "1ms"}, 1, "no such flow within 1ms"},
 	} {

@@ -126,7 +126,7 @@ func (s *API) authorize(r *http.Request, route *Route) error {
 	case s.reviews != nil:
 		return s.reviews.check(r, given)
 	}
-	return unauthorized("wrong token: want the content of the server's --flow-api-token-file")
+	return unauthorized("wrong token: want the content of the server's --flow-api-token-file (in a lab: the token that lab status prints)")
 }
 
 // TokenOf returns the token of a request; empty: none.

@@ -569,7 +569,7 @@ func (refuser) Review(context.Context, string) (string, error) { return "no reas
 func (w *world) testTokenFile() {
 	a := w.daemonAt("node-a", "127.0.0.1", flowapi.Config{Token: "0123456789abcdef"})
 	defer a.delete()
-	for token, want := range map[string]string{"0123456789abcdef": "", "fedcba9876543210": "wrong token: want the content of the server's --flow-api-token-file"} {
+	for token, want := range map[string]string{"0123456789abcdef": "", "fedcba9876543210": "wrong token: want the content of the server's --flow-api-token-file (in a lab: the token that lab status prints)"} {
 		relay, err := w.open(w.RESTConfig(), Config{Token: token})
 		if err != nil {
 			w.Fatal(err)

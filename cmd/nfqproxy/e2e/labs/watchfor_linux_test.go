@@ -75,7 +75,7 @@ func TestWatchForInALab(t *testing.T) {
 	if code, rules, stderr := e2etest.Run(t, nil, "show", file, "--file", bundle.NFTablesFile); code != 0 || !strings.Contains(rules, "table ip nfqproxy") {
 		t.Errorf("exit code %d, rules\n%s%s", code, rules, stderr)
 	}
-	if code, _, stderr := e2etest.Run(t, nil, "watch-for", "--lab", "watched", "--write", file); code != 2 || !strings.Contains(stderr, "the file exists") {
+	if code, _, stderr := e2etest.Run(t, nil, "watch-for", "--lab", "watched", "--write", file); code != 2 || !strings.Contains(stderr, " exists: remove it") {
 		t.Errorf("a file that exists: exit code %d, %s", code, stderr)
 	}
 
