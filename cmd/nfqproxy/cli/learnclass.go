@@ -124,7 +124,7 @@ Keep the seed that is printed: "learn grade --seed" uses it.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%d students, seed %d\n", strings.Join(files, "\n"), len(all), seed)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\nstudents: %d, seed: %d\n", strings.Join(files, "\n"), len(all), seed)
 			return err
 		},
 	}
