@@ -11,11 +11,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// checkNames returns an error for services, pods and machines in the filters that the flow API
+// checkNames returns an error for services, nodes, pods and machines in the filters that the flow API
 // does not know. A failed request is no error here: the caller's own request reports it.
 func checkNames(ctx context.Context, observer observe.Observer, q observe.FlowQuery) error {
 	sources, endpoints := unaddressed(q.Source), unaddressed(q.Endpoint)
-	if q.Service+q.Pod+sources+endpoints == "" {
+	if q.Service+q.Pod+q.Node+sources+endpoints == "" {
 		return nil
 	}
 	n, err := namesAt(ctx, observer)
@@ -24,6 +24,11 @@ func checkNames(ctx context.Context, observer observe.Observer, q observe.FlowQu
 	}
 	if err := missing("service", "service", q.Service, n.services); err != nil {
 		return err
+	}
+	if len(n.nodes) > 0 {
+		if err := missing("node", "node", q.Node, n.nodes); err != nil {
+			return err
+		}
 	}
 	if len(n.pods) == 0 { // without --pod-names a daemon has no pods
 		return nil
