@@ -108,10 +108,13 @@ func gaps(dumps []*iptables.Dump, s *survey.Survey) (found []Finding) {
 			continue
 		}
 		for _, gap := range n.Gaps {
-			found = append(found, Finding{
+			f := Finding{
 				Code: RulesIncomplete, Text: gap.String(),
 				Do: "use the output of iptables-save as root, not a listing of some chains or one table",
-			})
+			}
+			if !slices.ContainsFunc(found, func(other Finding) bool { return other.Text == f.Text }) { // of the other back end
+				found = append(found, f)
+			}
 		}
 	}
 	return found
