@@ -155,7 +155,8 @@ func syntaxError(err error, text []byte, first int) error {
 	if at := bytes.Split(text, []byte("\n"))[max(n-1, 0)]; bytes.IndexByte(at[:len(at)-len(bytes.TrimLeft(at, " \t"))], '\t') >= 0 {
 		return &LineError{first + n - 1, errors.New("a tab in front of a field: YAML is indented with spaces")}
 	}
-	if n == last && last > 2 { // a text of one line is not cut off, but wrong
+	lacks := strings.Contains(parts[2], "find expected") || strings.Contains(parts[2], "unexpected end")
+	if n == last && last > 2 && lacks { // a text of one line is not cut off, but wrong
 		parts[2] += "; it is the last line: is the text cut off?"
 	}
 	return &LineError{first + n - 1, errors.New(parts[2])}
