@@ -186,14 +186,14 @@ func TestNobodyReads(t *testing.T) {
 func TestFiltersArePassedOn(t *testing.T) {
 	c := observetest.NewCluster()
 	root := newRootCommand(func(string, string) (observe.Observer, error) { return c, nil })
-	args := strings.Fields("flows --service nobody-home --namespace ns --pod shell --node n --source 10.0.0.1 --destination 10.0.0.2 --endpoint 10.0.0.3 " +
+	args := strings.Fields("flows --service nobody-home --namespace ns --pod shell --node node-a --source 10.0.0.1 --destination 10.0.0.2 --endpoint 10.0.0.3 " +
 		"--port 80 --protocol tcp --verdict dnat --reason balanced --state closed --since 5m --limit 7 --walk words")
 	var stderr bytes.Buffer
 	if code := execute(t.Context(), root, args, strings.NewReader(""), io.Discard, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	want := observe.FlowQuery{
-		Service: "nobody-home", Namespace: "ns", Pod: "shell", Node: "n", Source: "10.0.0.1", Destination: "10.0.0.2", Endpoint: "10.0.0.3",
+		Service: "nobody-home", Namespace: "ns", Pod: "shell", Node: "node-a", Source: "10.0.0.1", Destination: "10.0.0.2", Endpoint: "10.0.0.3",
 		Port: "80", Protocol: "tcp", Verdict: "dnat", Reason: "balanced", State: "closed", Since: "5m", Limit: "7", Steps: true,
 	}
 	if code := execute(t.Context(), root, append(args, "-A"), strings.NewReader(""), io.Discard, io.Discard); code != 0 {
