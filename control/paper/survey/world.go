@@ -208,7 +208,7 @@ func (s *surveyor) withoutTunnel(uplink string) *netfilter.Host {
 }
 
 // otherAddress is the host with an address before its own that rules of PREROUTING or INPUT name as destination, and that
-// address; nil: its own is known, or they name none or several.
+// address; nil: all of its own are known, or the rules name none or several.
 func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 	var found []netip.Addr
 	for _, d := range s.dumps {
@@ -233,7 +233,7 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 	found = slices.DeleteFunc(found, func(a netip.Addr) bool {
 		return slices.ContainsFunc(s.targets, func(t target) bool { return t.to.Addr() == a && t.entry != decision.EntryExternalIP })
 	})
-	if s.address != placeholderAddress(s.family()) || len(found) != 1 || s.host.Has(found[0]) {
+	if s.host.Complete() || len(found) != 1 || s.host.Has(found[0]) {
 		return nil, netip.Addr{}
 	}
 	host := *s.host
