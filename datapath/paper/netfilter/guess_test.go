@@ -326,3 +326,16 @@ func TestGuessHostGivenAsGuessed(t *testing.T) {
 		}
 	}
 }
+
+// TestRuleAt: a rule of text has a line, and one of JSON a handle, if that was not taken away.
+func TestRuleAt(t *testing.T) {
+	for want, h := range map[string]*hint{
+		"line 7":                  {Rule: &iptables.Rule{Line: 7, Handle: 3}},
+		"the rule with handle 3":  {Rule: &iptables.Rule{Handle: 3}},
+		"a rule without a handle": {Rule: &iptables.Rule{}},
+	} {
+		if got := h.at().String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -417,13 +417,16 @@ func (h *hint) nodePorts() iter.Seq[netip.Addr] {
 	}
 }
 
-// ruleAt is where the text has a rule: its line, or its handle behind all lines, in JSON. 0: nowhere.
+// ruleAt is where the text has a rule: its line or, greater than all lines, the handle of a rule of JSON. 0: nowhere.
 type ruleAt int64
 
-const behindLines ruleAt = 1 << 40
+const behindLines ruleAt = 1 << 40 // and the handle
 
 func (p ruleAt) String() string {
-	if p > behindLines {
+	switch {
+	case p == behindLines:
+		return "a rule without a handle"
+	case p > behindLines:
 		return fmt.Sprintf("the rule with handle %d", int64(p-behindLines))
 	}
 	return fmt.Sprintf("line %d", int64(p))
