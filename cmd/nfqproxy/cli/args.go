@@ -26,18 +26,15 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // byFlag says by which flags a command takes what was given as an argument, a file or an address.
 func byFlag(cmd *cobra.Command, argument string) string {
-	names := []string{"rules FILE", "objects PATH", "node BUNDLE"}
+	what, names := "files", []string{"rules", "objects", "node"}
 	if _, err := os.Stat(argument); err != nil {
-		names = []string{"source ADDRESS", "destination ADDRESS:PORT"}
+		what, names = "addresses", []string{"source", "destination"}
 	}
-	names = slices.DeleteFunc(names, func(n string) bool {
-		name, _, _ := strings.Cut(n, " ")
-		return cmd.Flags().Lookup(name) == nil
-	})
+	names = slices.DeleteFunc(names, func(n string) bool { return cmd.Flags().Lookup(n) == nil })
 	if len(names) == 0 {
 		return ""
 	}
-	return ": use --" + strings.Join(names, " or --")
+	return fmt.Sprintf(": give %s with --%s", what, strings.Join(names, " or --"))
 }
 
 // atMost is for commands that take up to n arguments; what names them.
