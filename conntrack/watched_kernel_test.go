@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,14 +133,14 @@ func (w *watched) remove(t conntrack.Tuple) {
 	}
 }
 
-// until receives events until the last one of the tuple is described like this, and gives
+// until receives events until the last one of the tuple is described like one of these, and gives
 // all of the tuple.
-func (w *watched) until(t conntrack.Tuple, last string) []conntrack.Event {
+func (w *watched) until(t conntrack.Tuple, last ...string) []conntrack.Event {
 	w.t.Helper()
 	giveUp := time.AfterFunc(testTimeout, func() { _ = w.watcher.Close() })
 	defer giveUp.Stop()
 	for into := make([]conntrack.Event, 8); ; {
-		if have := w.events[t]; len(have) > 0 && describe(&have[len(have)-1]) == last {
+		if have := w.events[t]; len(have) > 0 && slices.Contains(last, describe(&have[len(have)-1])) {
 			return have
 		}
 		n, err := w.watcher.Receive(into)

@@ -56,14 +56,22 @@ func TestKernelEvents(t *testing.T) {
 					t.Fatalf("the entry does not go: %+v", w.lookup(e.Tuple))
 				}
 			}
-			events := w.until(e.Tuple, c.want[strings.LastIndex(c.want, "DESTROY"):])
-			if got := describeAll(events); got != c.want {
+			// On a busy machine the last FIN is sent twice. The second acknowledgment comes when that
+			// end has forgotten the connection, and is answered with a reset.
+			const closed, reset = "DESTROY TIME_WAIT replied assured", "DESTROY CLOSE replied assured"
+			last := c.want[strings.LastIndex(c.want, "DESTROY"):]
+			late := last
+			if last == closed {
+				late = reset
+			}
+			events := w.until(e.Tuple, last, late)
+			if got := describeAll(events); got != c.want && got != strings.Replace(c.want, closed, "CLOSE replied assured, "+reset, 1) {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
 			checkEvents(t, events, e, begin)
-			last := &events[len(events)-1].State
-			if last.Sent.Packets == 0 || last.Sent.Bytes < 20*last.Sent.Packets || c.noServer != (last.Received == conntrack.Counters{}) {
-				t.Errorf("sent %+v, received %+v", last.Sent, last.Received)
+			end := &events[len(events)-1].State
+			if end.Sent.Packets == 0 || end.Sent.Bytes < 20*end.Sent.Packets || c.noServer != (end.Received == conntrack.Counters{}) {
+				t.Errorf("sent %+v, received %+v", end.Sent, end.Received)
 			}
 		})
 	}
@@ -149,7 +157,7 @@ func TestKernelReplacedEntry(t *testing.T) {
 	w.establish(e)
 	c, s := w.dial(e)
 	w.closeTCP(e.Tuple, s, c) // the server waits for what is late, the client's port is free
-	w.until(e.Tuple, "TIME_WAIT replied assured")
+	w.until(e.Tuple, "TIME_WAIT replied assured", "CLOSE replied assured")
 	old := w.lookup(e.Tuple)
 	e.Destination = netip.MustParseAddrPort(serverV4 + ":8081")
 	if o := w.establish(e); o != conntrack.Replaced {
@@ -161,7 +169,8 @@ func TestKernelReplacedEntry(t *testing.T) {
 	}
 	events := w.until(e.Tuple, "DESTROY CLOSE early")
 	const want = "TIME_WAIT replied assured, DESTROY TIME_WAIT replied assured early requested, SYN_SENT, DESTROY CLOSE early"
-	if got := describeAll(events); !strings.HasSuffix(got, want) {
+	reset := strings.ReplaceAll(want, "TIME_WAIT", "CLOSE") // see TestKernelEvents
+	if got := describeAll(events); !strings.HasSuffix(got, want) && !strings.HasSuffix(got, reset) {
 		t.Fatalf("got %s, want %s at the end", got, want)
 	}
 	ends := []conntrack.State{events[len(events)-3].State, events[len(events)-1].State}
