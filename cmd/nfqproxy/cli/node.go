@@ -146,7 +146,7 @@ func (in *ruleInput) host(flags *hostFlags, family iptables.Family, stderr io.Wr
 	}
 	note(stderr, notes...)
 	if len(flags.files) > 0 {
-		h = &netfilter.Host{NoForwarding: h.NoForwarding, RouteLocalnet: h.RouteLocalnet, LocalnetKnown: h.LocalnetKnown}
+		h = &netfilter.Host{NoForwarding: h.NoForwarding, ForwardingDiffers: h.ForwardingDiffers, RouteLocalnet: h.RouteLocalnet, LocalnetKnown: h.LocalnetKnown}
 	}
 	return flags.load(h)
 }

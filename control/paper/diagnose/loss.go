@@ -212,6 +212,10 @@ func wayTo(l *survey.Loss) string {
 	switch {
 	case strings.Contains(l.Why, "route_localnet"):
 		return "connect to an address of the node, or restart kube-proxy, which sets the sysctl net.ipv4.conf.all.route_localnet to 1"
+	case strings.Contains(l.Why, ".forwarding is 0"):
+		_, sysctl, _ := strings.Cut(l.Why, "(")
+		sysctl, _, _ = strings.Cut(sysctl, " ")
+		return fmt.Sprintf("set the sysctl %s to 1, and find out what sets it to 0 (IPv4Forwarding or IPForward in files of systemd-networkd, or files in /etc/sysctl.d)", sysctl)
 	case strings.Contains(l.Why, "does not forward") && to.Is4():
 		return "set the sysctl net.ipv4.ip_forward to 1, and find out what sets it to 0 (files in /etc/sysctl.d)"
 	case strings.Contains(l.Why, "does not forward"):
@@ -340,6 +344,9 @@ func traceText(l *survey.Loss, flags string) string {
 	route := ""
 	if x.Route != "" {
 		route = " --route " + x.Route
+	}
+	if l.Replies {
+		route += " --reply"
 	}
 	return fmt.Sprintf("nfqproxy trace %s--protocol %s %s --destination %s%s shows the whole way", flags, strings.ToLower(x.Protocol), source, x.To, route)
 }

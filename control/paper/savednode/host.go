@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +22,9 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err e
 	h = new(netfilter.Host)
 	if forwards, known := n.forwarding(f); known {
 		h.NoForwarding = !forwards
-		h.SomeForward = !forwards && f == iptables.IPv4 && len(n.devicesWith("ipv4", "forwarding")) > 0
+		if f == iptables.IPv4 {
+			h.ForwardingDiffers = slices.Sorted(maps.Keys(n.devicesWith("forwarding", n.sysctls["net/ipv4/ip_forward"])))
+		}
 	}
 	if value := n.sysctls["net/ipv4/conf/all/route_localnet"]; value != "" {
 		h.RouteLocalnet, h.LocalnetKnown = value != "0", true

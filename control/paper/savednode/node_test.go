@@ -113,7 +113,8 @@ const jsonRoutes = `[{"dst":"default","gateway":"172.20.0.1","dev":"eth0","metri
 // TestHost: what ip prints with -j and without is the same host: the main table, local networks of the table local, and marks
 // that routing rules deliver here. Other rules are named.
 func TestHost(t *testing.T) {
-	sysctls := "net/ipv4/ip_forward = 0\nnet/ipv4/conf/all/route_localnet = 0\nnet/ipv4/conf/all/rp_filter = 1\nnet/ipv4/conf/eth0/rp_filter = 0\nnet/ipv4/conf/eth0/route_localnet = 1\n"
+	sysctls := "net/ipv4/ip_forward = 0\nnet/ipv4/conf/all/route_localnet = 0\nnet/ipv4/conf/all/rp_filter = 1\nnet/ipv4/conf/eth0/rp_filter = 0\nnet/ipv4/conf/eth0/route_localnet = 1\n" +
+		"net/ipv4/conf/default/forwarding = 1\nnet/ipv4/conf/cni0/forwarding = 1\nnet/ipv4/conf/eth0/forwarding = 0\n"
 	plain := opened(t, map[string]string{
 		"addr.txt": plainAddr, "route4.txt": plainRoutes, "route6.txt": "default via fe80::9 dev eth0\n", "sysctls.txt": sysctls,
 		"rule4.txt": "0:\tfrom all lookup local\n9:\tfrom all fwmark 0x200/0xf00 lookup 100\n10:\tfrom 10.0.0.1 lookup 7\n32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n",
@@ -146,7 +147,7 @@ func TestHost(t *testing.T) {
 			t.Errorf("no note %q in\n%s", text, joined)
 		}
 	}
-	if !want.NoForwarding || want.RouteLocalnet || !want.LocalnetKnown || !want.Complete() {
+	if !want.NoForwarding || !slices.Equal(want.ForwardingDiffers, []string{"cni0"}) || want.RouteLocalnet || !want.LocalnetKnown || !want.Complete() {
 		t.Errorf("%+v", want)
 	}
 	if !slices.Equal(want.LocalMarks, []iptables.MaskedValue{{Value: 0x200, Mask: 0xf00}}) {

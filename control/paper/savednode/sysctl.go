@@ -23,13 +23,12 @@ func readSysctls(text []byte) map[string]string {
 // Sysctl is the value of a sysctl, by its path in /proc/sys; empty: the bundle does not have it.
 func (n *Node) Sysctl(path string) string { return n.sysctls[path] }
 
-// devicesWith are the devices whose sysctl of that name has another value than that of all devices, with their values.
-func (n *Node) devicesWith(family, name string) map[string]string {
+// devicesWith are the devices whose sysctl of IPv4 of that name has another value, with their values.
+func (n *Node) devicesWith(name, other string) map[string]string {
 	found := make(map[string]string)
-	all := n.sysctls["net/"+family+"/conf/all/"+name]
 	for path, value := range n.sysctls {
-		device, of := strings.CutPrefix(path, "net/"+family+"/conf/")
-		if device, ok := strings.CutSuffix(device, "/"+name); of && ok && device != "all" && device != "default" && device != "lo" && value != all {
+		device, of := strings.CutPrefix(path, "net/ipv4/conf/")
+		if device, ok := strings.CutSuffix(device, "/"+name); of && ok && device != "all" && device != "default" && device != "lo" && value != other {
 			found[device] = value
 		}
 	}
@@ -63,10 +62,8 @@ func (n *Node) sysctlNotes(f iptables.Family) (notes []string) {
 	}
 	var strict []string
 	all := n.sysctls["net/ipv4/conf/all/rp_filter"]
-	for path, value := range n.sysctls {
-		device, ok := strings.CutPrefix(path, "net/ipv4/conf/")
-		device, ok2 := strings.CutSuffix(device, "/rp_filter")
-		if ok && ok2 && device != "all" && device != "default" && device != "lo" && max(all, value) == "1" {
+	for device, value := range n.devicesWith("rp_filter", "") {
+		if max(all, value) == "1" {
 			strict = append(strict, device)
 		}
 	}
@@ -75,13 +72,8 @@ func (n *Node) sysctlNotes(f iptables.Family) (notes []string) {
 		notes = append(notes, fmt.Sprintf("rp_filter is 1 (strict) on %s: whether the node drops packets because of their source is not examined", few(strict)))
 	}
 	if n.sysctls["net/ipv4/conf/all/route_localnet"] == "0" {
-		for device, value := range n.devicesWith("ipv4", "route_localnet") {
+		for device, value := range n.devicesWith("route_localnet", "0") {
 			notes = append(notes, fmt.Sprintf("route_localnet is %s on %s only: it is taken for 0", value, device))
-		}
-	}
-	if forwards, known := n.forwarding(f); known && !forwards {
-		for device, value := range n.devicesWith("ipv4", "forwarding") {
-			notes = append(notes, fmt.Sprintf("forwarding is %s on %s, and ip_forward 0: it is taken for 0", value, device))
 		}
 	}
 	slices.Sort(notes)

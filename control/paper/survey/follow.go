@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -225,7 +226,7 @@ func (v *walker) reply(c *connection, way *netfilter.Way) (lost end, is bool) {
 	return b, lostB
 }
 
-// replyEnd is the end of a reply, if a rule drops it, or keeps connection tracking from recognizing it: then it is not translated
+// replyEnd is the end of a reply, if a rule or routing drops it, or a rule keeps connection tracking from recognizing it: then it is not translated
 // back, or kube-proxy drops it as invalid.
 func (s *surveyor) replyEnd(c *connection, way, w *netfilter.Way) (e end, is bool) {
 	if w.Tracking != netfilter.TrackingEstablished && s.ipvs == nil && (way.Packet.Destination != c.to || w.By != nil && s.wrote(w.By)) {
@@ -235,6 +236,9 @@ func (s *surveyor) replyEnd(c *connection, way, w *netfilter.Way) (e end, is boo
 	}
 	if w.Verdict == netfilter.Stopped && w.Why == netfilter.LeftToCalico {
 		return end{outcome: unknown, reason: stoppedAt(w)}, true
+	}
+	if s.notForwarded(w) && s.host.Complete() {
+		return end{outcome: replyLost, noWay: strings.TrimPrefix(w.Why, "routing: ") + ", as the replies do", doubts: w.Doubts}, true
 	}
 	if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
 		return e, false

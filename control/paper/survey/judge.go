@@ -152,10 +152,12 @@ func (s *surveyor) refusedAnyway(e *end, c *connection, w *netfilter.Way) {
 
 // knowsRoutes reports whether a packet has no way on the real host either: its routes and sysctls are not guessed.
 func (s *surveyor) knowsRoutes(w *netfilter.Way) bool {
-	if s.host.NoForwarding && !w.Packet.Local {
-		return s.host.Complete() && !s.host.SomeForward
-	}
-	return s.host.Complete() && !s.host.OtherRules
+	return s.host.Complete() && (s.notForwarded(w) || !s.host.OtherRules)
+}
+
+// notForwarded reports whether a packet has no way because its device's packets are not forwarded.
+func (s *surveyor) notForwarded(w *netfilter.Way) bool {
+	return w.NoWay && !w.Packet.Local && !s.host.Forwards(w.Packet.InInterface, w.Packet.Destination.Addr())
 }
 
 // refusedByIPVS reports whether IPVS rejects a packet, because the virtual server has no real server.

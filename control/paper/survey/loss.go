@@ -33,7 +33,7 @@ const (
 	Untranslated                    // they keep their destination
 	Diverted                        // another rule translates their destination
 	Unmasqueraded                   // they keep their source
-	NoWay                           // routing has no way for their first packets
+	NoWay                           // routing has no way for their first packets, or for the replies
 	DropsTunnel                     // a rule or a policy drops or rejects the packets in which other nodes send them
 	DropsNeighbours                 // or those of neighbour discovery, for all connections of IPv6
 	DropsHealthChecks               // or the connections to the health check node port
@@ -46,6 +46,8 @@ type Loss struct {
 	Condition Condition
 	// Why is the reason why there is no way, a clause; only with NoWay.
 	Why string
+	// Replies: the host sends their first packets on, and loses the replies.
+	Replies bool
 	// Tunnel is the one whose packets are dropped; only with DropsTunnel.
 	Tunnel *Tunnel
 	// Neighbours are the devices, and addresses of pods, of each of Kinds; only with DropsNeighbours.
@@ -114,7 +116,7 @@ func (s *surveyor) recordLoss(e *end) {
 	l := s.losses[key]
 	if l == nil {
 		l = &Loss{
-			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Why: e.noWay, Rejected: e.rejected, ByMark: e.byMark, seen: make(map[string]bool),
+			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Why: e.noWay, Replies: e.outcome == replyLost || e.outcome == replyKept, Rejected: e.rejected, ByMark: e.byMark, seen: make(map[string]bool),
 			Example: Example{Protocol: c.protocol.String(), To: c.to, Endpoint: e.endpoint, From: c.from.Kind, In: c.from.Device},
 		}
 		if a := c.packet().Source.Addr(); !a.IsUnspecified() {

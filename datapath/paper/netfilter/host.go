@@ -26,9 +26,8 @@ type Host struct {
 	OtherRules bool
 	// NoForwarding: net.ipv4.ip_forward, or the same for IPv6, is 0.
 	NoForwarding bool
-	// SomeForward: with NoForwarding, packets from some devices are forwarded all the same (net.ipv4.conf.*.forwarding), which
-	// is not simulated.
-	SomeForward bool
+	// ForwardingDiffers are the devices for whose IPv4 packets it is the other way around (net.ipv4.conf.*.forwarding).
+	ForwardingDiffers []string
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
 	RouteLocalnet bool
 	// LocalnetKnown: RouteLocalnet is what the host has, whatever its rules are.
@@ -38,6 +37,12 @@ type Host struct {
 
 	// allAddresses and allRoutes: the host has no others, because they were read from ip's output.
 	allAddresses, allRoutes bool
+}
+
+// Forwards reports whether the host forwards packets that arrive on a device: IN_DEV_FORWARD (include/linux/inetdevice.h), or
+// ip6_forward, which asks for all devices.
+func (h *Host) Forwards(in string, to netip.Addr) bool {
+	return h.NoForwarding == (to.Is4() && slices.Contains(h.ForwardingDiffers, in))
 }
 
 // Interface is a network device that is up.

@@ -125,6 +125,9 @@ func (n *kernelNode) configure(t testing.TB) {
 			check(t, n.node.AddVeth(i.Name, n.outside, "to-"+i.Name))
 		}
 	}
+	for _, device := range n.host.ForwardingDiffers {
+		check(t, n.node.SetSysctl("net.ipv4.conf."+device+".forwarding", flag(n.host.NoForwarding)))
+	}
 	h, err := netlink.NewHandleAt(vnetns.NsHandle(n.node.FD()), unix.NETLINK_ROUTE)
 	check(t, err)
 	defer h.Close()

@@ -20,7 +20,10 @@ type world struct {
 }
 
 // variant is a way that a host may be set up.
-type variant struct{ routeLocalnet, noDefault, noForwarding, queue bool }
+type variant struct {
+	routeLocalnet, noDefault, noForwarding, queue bool
+	differs                                       string // a device whose packets are forwarded if others are not, and the other way around
+}
 
 func newHost(v variant) *Host {
 	h := &Host{
@@ -56,6 +59,9 @@ func newHost(v variant) *Host {
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("0.0.0.0:50080"), Transparent: true},
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("[::]:50080"), Transparent: true},
 		},
+	}
+	if v.differs != "" {
+		h.ForwardingDiffers = []string{v.differs}
 	}
 	for i := range h.Interfaces {
 		group := uint32([]int{0, 0, 5, 0, 6, 0}[i])

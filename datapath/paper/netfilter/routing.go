@@ -48,15 +48,19 @@ func (w *walk) routeInput() bool {
 		return n.comesFrom(from, w.In, "") || w.foreign(from)
 	case Unicast:
 	default:
-		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not check it
+		if to.Is4() && !n.Forwards(w.In, to) { // ip_error; ip6_pkt_drop does not check it
 			break
 		}
 		return w.noWay()
 	}
 	switch {
-	case n.NoForwarding:
+	case !n.Forwards(w.In, to):
 		w.result.NoWay = true
-		return w.end(Dropped, nil, "routing: the host does not forward packets")
+		what := "packets"
+		if !n.NoForwarding {
+			what = fmt.Sprintf("packets that arrive on %s (net.ipv4.conf.%[1]s.forwarding is 0)", w.In)
+		}
+		return w.end(Dropped, nil, "routing: the host does not forward "+what)
 	case w.assigned != nil: // ip_forward, ip6_forward
 		return w.end(Dropped, nil, "routing: TPROXY assigned the packet to a socket of this host, but its route leads on; the host lacks a routing rule (ip rule) for the packet's mark")
 	}
