@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 )
 
@@ -14,6 +15,7 @@ import (
 func (r *nftReader) check() {
 	missing := r.checkMissing()
 	r.checkHooks()
+	r.checkShared()
 	r.checkElements()
 	if !missing && r.isComplete() {
 		r.checkUnused()
@@ -106,7 +108,13 @@ func (r *nftReader) checkHooks() {
 		{nftproxy.FirewallCheck, nftproxy.FirewallIPs, "source ranges have no effect"},
 	} {
 		from := r.chains[hook.from]
-		if from == nil || r.chains[hook.to] == nil && r.sets[hook.to] == nil {
+		switch {
+		case r.chains[hook.to] == nil && r.sets[hook.to] == nil:
+			continue
+		case from == nil && strings.HasPrefix(hook.from, "nat-") && r.isComplete() && r.chains["filter-input"] != nil:
+			r.problem(fmt.Sprintf("table %s %s has no chain %s: %s", r.table.Family, r.table.Name, hook.from, hook.effect), r.table.Line)
+			continue
+		case from == nil:
 			continue
 		}
 		leads := false
@@ -116,6 +124,23 @@ func (r *nftReader) checkHooks() {
 		}
 		if !leads {
 			r.problem(fmt.Sprintf("%s does not lead to %s: %s", hook.from, hook.to, hook.effect), from.Line)
+		}
+	}
+}
+
+// checkShared finds rules in the chains on the way of all packets to translation that end it: kube-proxy's only lead to others there.
+func (r *nftReader) checkShared() {
+	for _, name := range []string{"nat-prerouting", "nat-output", nftproxy.Services, "nat-postrouting", nftproxy.Masquerading} {
+		chain := r.chains[name]
+		if chain == nil {
+			continue
+		}
+		for _, rule := range chain.rules {
+			unmarked := name == nftproxy.Masquerading && rule.unmarked // until 1.35
+			ends := rule.verdict == nftables.Accept || rule.verdict == nftables.Drop || rule.verdict == nftables.Return
+			if ends && !unmarked || rule.to.IsValid() {
+				r.foreign(chain, rule)
+			}
 		}
 	}
 }

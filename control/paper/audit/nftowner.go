@@ -7,6 +7,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
@@ -26,12 +27,41 @@ func readNative(d *iptables.Dump) *Node {
 		n = withoutNFTable(d.Ruleset)
 		n.Family = family
 	}
-	if t := d.Table(prefix + "kube-proxy"); t != nil {
+	if t := d.Table(prefix + nftproxy.Table); t != nil {
+		foreign := n.foreignPlaces(d.Ruleset, prefix+nftproxy.Table)
+		at := make(map[string]int)
 		for _, r := range t.Rules {
-			n.owners[r] = ruleOwner{}
+			if !foreign[nftPlace{r.Chain, at[r.Chain]}] {
+				n.owners[r] = ruleOwner{}
+			}
+			at[r.Chain]++
 		}
 	}
 	return n
+}
+
+// nftPlace is the place of a rule in its chain.
+type nftPlace struct {
+	chain string
+	at    int
+}
+
+// foreignPlaces are the places of the rules in a table that kube-proxy does not write.
+func (n *Node) foreignPlaces(ruleset *nftables.Ruleset, table string) map[nftPlace]bool {
+	places := make(map[nftPlace]bool)
+	for _, t := range ruleset.Tables {
+		if string(t.Family)+" "+t.Name != table {
+			continue
+		}
+		for _, c := range t.Chains {
+			for i, r := range c.Rules {
+				if n.foreign[r] {
+					places[nftPlace{c.Name, i}] = true
+				}
+			}
+		}
+	}
+	return places
 }
 
 // nftPurpose is why kube-proxy wrote a rule in nftables mode that drops or rejects a packet (pkg/proxy/nftables/proxier.go).
