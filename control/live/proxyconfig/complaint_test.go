@@ -1,8 +1,6 @@
 package proxyconfig
 
 import (
-	"errors"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,7 +92,7 @@ func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                "f: want an object of kind KubeProxyConfiguration",
 		"- 1":                             "f: want an object of kind KubeProxyConfiguration",
-		"{}":                              "f: kind: <nil>: want KubeProxyConfiguration",
+		"{}":                              "f: no kind: want KubeProxyConfiguration",
 		"kind: ConfigMap\napiVersion: v1": "f: kind: ConfigMap: want KubeProxyConfiguration (the text under its key config.conf)",
 		strings.Replace(header, "v1alpha1", "v1", 1): "f: apiVersion: kubeproxy.config.k8s.io/v1: want kubeproxy.config.k8s.io/v1alpha1",
 		strings.Repeat(" ", 1<<20+1):                 "f: more than 1048576 bytes",
@@ -108,7 +106,7 @@ func TestErrors(t *testing.T) {
 	if err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), "\nf: ") {
 		t.Errorf("two errors are %v", err)
 	}
-	if _, _, err := Load(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "give kube-proxy's configuration file") {
 		t.Errorf("a missing file: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -24,7 +25,10 @@ const maxFileSize = 1 << 20
 func Load(path string) (Config, []string, error) {
 	// Without O_NONBLOCK, opening a pipe waits for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Config{}, nil, fmt.Errorf("cannot find the file %q: give kube-proxy's configuration file (key config.conf of the ConfigMap kube-proxy in kube-system), or leave --config out", path)
+	case err != nil:
 		return Config{}, nil, err
 	}
 	defer file.Close()
@@ -115,15 +119,16 @@ func decode(data []byte) (*object, []string, error) {
 }
 
 func checkKind(fields map[string]any) error {
-	if k := fields["kind"]; k != kind {
-		hint := ""
-		if k == "ConfigMap" {
-			hint = " (the text under its key config.conf)"
+	for _, field := range []struct{ name, want string }{{"kind", kind}, {"apiVersion", apiVersion}} {
+		switch got := fields[field.name]; got {
+		case field.want:
+		case nil:
+			return fmt.Errorf("no %s: want %s", field.name, field.want)
+		case "ConfigMap":
+			return fmt.Errorf("kind: ConfigMap: want %s (the text under its key config.conf)", kind)
+		default:
+			return fmt.Errorf("%s: %v: want %s", field.name, got, field.want)
 		}
-		return fmt.Errorf("kind: %v: want %s%s", k, kind, hint)
-	}
-	if v := fields["apiVersion"]; v != apiVersion {
-		return fmt.Errorf("apiVersion: %v: want %s", v, apiVersion)
 	}
 	return nil
 }
