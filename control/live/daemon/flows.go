@@ -189,7 +189,7 @@ func (v *recording) serveAt(server *flowapi.API, address flowapi.Address) error 
 	}
 	v.group.Go(func() error {
 		for ; err != nil; l, err = flowapi.Listen(address) {
-			v.process.log.Error("cannot serve the flow API; trying again", "in", health.RebindInterval, "error", err)
+			v.process.log.Log(v.process.ctx, v.bindLevel(err), "cannot serve the flow API; trying again", "in", health.RebindInterval, "error", err)
 			select {
 			case <-v.process.ctx.Done():
 				return nil

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -66,8 +68,17 @@ func (p *process) listen(name string, connections limit.Numbers, address string,
 	if address == "" {
 		return
 	}
-	s := &health.HTTPServer{Name: name, Address: address, Handler: handler, HardFail: p.cfg.BindAddressHardFail, Log: p.log, Connections: p.limits.Connections(name, connections)}
+	s := &health.HTTPServer{Name: name, Address: address, Handler: handler, HardFail: p.cfg.BindAddressHardFail, Level: p.bindLevel, Log: p.log, Connections: p.limits.Connections(name, connections)}
 	p.group.Go(func() error { return s.Run(p.ctx) })
+}
+
+// bindLevel is the level at which it is logged that an address cannot be bound. While this daemon waits for another one of the
+// node, or takes over from it, that one has the addresses.
+func (p *process) bindLevel(err error) slog.Level {
+	if errors.Is(err, syscall.EADDRINUSE) && !p.flags.observe && p.flags.engine.WhenServed != engine.FailWhenServed && p.running.Load() == nil {
+		return slog.LevelDebug
+	}
+	return slog.LevelError
 }
 
 // objects is where Services and EndpointSlices come from.

@@ -59,6 +59,8 @@ type HTTPServer struct {
 	// error is logged, and Run retries after RebindInterval (kube-proxy:
 	// bindAddressHardFail).
 	HardFail bool
+	// Level is the level at which that is logged; nil: error.
+	Level func(error) slog.Level
 	// Connections is the quota of connections; see [Connections].
 	Connections *limit.Quota
 	Log         *slog.Logger
@@ -79,7 +81,11 @@ func (s *HTTPServer) Run(ctx context.Context) error {
 		if s.HardFail {
 			return err
 		}
-		s.Log.Error("cannot serve "+s.Name+"; retrying", "address", s.Address, "in", RebindInterval, "error", err)
+		level := slog.LevelError
+		if s.Level != nil {
+			level = s.Level(err)
+		}
+		s.Log.Log(ctx, level, "cannot serve "+s.Name+"; retrying", "address", s.Address, "in", RebindInterval, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil

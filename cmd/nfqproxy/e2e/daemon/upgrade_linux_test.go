@@ -98,7 +98,7 @@ func TestWaitForOther(t *testing.T) {
 			t.Errorf("the daemon that waited: %q, %v\n%s", buf[:n], err, log.String())
 		}
 	})
-	if err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); err != nil || t.Failed() {
+	if err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); err != nil || t.Failed() || strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("the daemon that waited: %v\n%s", err, log.String())
 	}
 }
