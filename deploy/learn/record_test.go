@@ -271,7 +271,7 @@ func TestNext(t *testing.T) {
 	if next := r.Next(c); next == nil || next.ID != "2.1" {
 		t.Errorf("the next unit of the class is %v", next)
 	}
-	want := "1 Services\n  1.1  A first unit  3 min  finished\n\n2 Nodes\n  2.1  A first unit  3 min  \n"
+	want := "1 Services\n  1.1  A first unit  3 min  finished\n\n2 Nodes\n  2.1  A first unit  3 min\n"
 	if got := ListText(List(c, r)); got != want {
 		t.Errorf("the list is\n%q, want\n%q", got, want)
 	}

@@ -3,6 +3,7 @@ package learn
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -154,5 +155,8 @@ func ListText(units []labapi.LessonUnit) string {
 		fmt.Fprintf(t, "  %s\t%s\t%d min\t%s\n", u.ID, u.Title, u.Minutes, strings.TrimPrefix(u.State, "new"))
 	}
 	_ = t.Flush() // a Builder takes everything
-	return b.String()
+	return trailing.ReplaceAllString(b.String(), "")
 }
+
+// trailing are the spaces at the ends of lines: of empty cells.
+var trailing = regexp.MustCompile(`(?m) +$`)
