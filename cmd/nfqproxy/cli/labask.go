@@ -208,7 +208,7 @@ func lookupText(l *labapi.Lookup) string {
 // many sends requests, prints those that fail and, even if it is interrupted, the distribution of all answers.
 func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Client, q labapi.Request) error {
 	counts := make(map[string]int)
-	sent, failed, looked := 0, 0, false
+	sent, failed, looked, unsent := 0, 0, false, ""
 	var broken error
 	for sent < f.count {
 		r, err := request(ctx, client, q)
@@ -225,6 +225,12 @@ func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Cl
 		}
 		if r.Error != "" {
 			failed++
+		}
+		// A name that is not found is not found again and again.
+		if r.Error != "" && (r.Destination != "" || r.Error != unsent) {
+			if r.Destination == "" {
+				unsent = r.Error
+			}
 			if _, err := fmt.Fprintf(stdout, "failed   request %d: %s\n", sent, failureText(r)); err != nil {
 				return err
 			}

@@ -233,4 +233,7 @@ func TestAsk(t *testing.T) {
 	if code, stdout, _ := ask("shell", "nobody-home", "--count", "3"); code != 1 || !strings.Contains(stdout, "connection refused  3         100 %") {
 		t.Errorf("no answers: exit code %d\n%s", code, stdout)
 	}
+	if code, stdout, _ := ask("shell", "nosuch", "--count", "3"); code != 1 || strings.Count(stdout, "no such name") != 2 || !strings.HasSuffix(stdout, "  3         100 %\n") {
+		t.Errorf("a name that is not found: exit code %d\n%s", code, stdout)
+	}
 }
