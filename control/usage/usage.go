@@ -31,7 +31,7 @@ func Explain(command string, flags *pflag.FlagSet, err error) error {
 			}
 		})
 		hint := ""
-		if name := nearest.Name(e.GetSpecifiedName(), names); name != "" {
+		if name := cmp.Or(synonym(flags, e.GetSpecifiedName()), nearest.Name(e.GetSpecifiedName(), names)); name != "" {
 			hint = fmt.Sprintf(" (did you mean --%s?)", name)
 		}
 		return fmt.Errorf("%s has no flag --%s%s", command, e.GetSpecifiedName(), cmp.Or(hint, fmt.Sprintf(" (see %s --help)", command)))
@@ -43,6 +43,17 @@ func Explain(command string, flags *pflag.FlagSet, err error) error {
 		return fmt.Errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), wanted(e.GetFlag(), e.Unwrap()))
 	}
 	return err
+}
+
+// synonyms are flags that other programs have, with our names for them.
+var synonyms = map[string]string{"node": "hostname-override", "node-name": "hostname-override"}
+
+// synonym is the flag of a set that means the same; empty: there is none.
+func synonym(flags *pflag.FlagSet, name string) string {
+	if same := synonyms[name]; flags.Lookup(same) != nil {
+		return same
+	}
+	return ""
 }
 
 // wanted is what values of a flag look like.
