@@ -60,7 +60,7 @@ func ending() map[string]string { return map[string]string{endsByContext: "true"
 // execute runs a command. All output goes through writers that make control characters
 // visible, whatever their origin: see package visible.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	out, messages := terminal.NewWriter(stdout), terminal.NewWriter(stderr)
+	out, messages := terminal.NewWriter(listener{stdout}), terminal.NewWriter(stderr)
 	defer func() { _, _ = out.Flush(), messages.Flush() }()
 	root.SetArgs(args)
 	root.SetIn(stdin)

@@ -40,5 +40,5 @@ func exitCodeOf(err error) (code int, message bool) {
 	if f, ok := errors.AsType[failure](err); ok {
 		return int(f.code), true
 	}
-	return exitcode.Of(err), err != nil
+	return exitcode.Of(err), err != nil && !errors.Is(err, errUnread)
 }

@@ -74,7 +74,7 @@ custom-columns has kubectl's syntax.`,
 		Args:        atMost(1, "one ID"),
 		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return unlessClosed(cmd.Context(), f.run(cmd, connect, args, listener{cmd.OutOrStdout()}))
+			return unlessClosed(cmd.Context(), f.run(cmd, connect, args, cmd.OutOrStdout()))
 		},
 	}
 	flags := cmd.Flags()

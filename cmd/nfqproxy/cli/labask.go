@@ -63,7 +63,7 @@ request got no answer.`,
 		},
 		ValidArgsFunction: f.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return unlessClosed(cmd.Context(), f.run(cmd.Context(), listener{cmd.OutOrStdout()}, text.StyleFor(cmd.OutOrStdout()), args[0], args[1]))
+			return unlessClosed(cmd.Context(), f.run(cmd.Context(), cmd.OutOrStdout(), text.StyleFor(cmd.OutOrStdout()), args[0], args[1]))
 		},
 	}
 	labFlag(cmd, &f.lab)

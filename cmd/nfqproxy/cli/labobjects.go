@@ -47,7 +47,7 @@ and given to nfqproxy lab apply -f -.`,
 			if err != nil {
 				return err
 			}
-			return unlessClosed(cmd.Context(), objecttext.Write(listener{cmd.OutOrStdout()}, objects, output, selection.Name != ""))
+			return unlessClosed(cmd.Context(), objecttext.Write(cmd.OutOrStdout(), objects, output, selection.Name != ""))
 		},
 	}
 	namespaces.add(cmd, "the objects", "default")

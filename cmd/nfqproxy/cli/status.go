@@ -43,7 +43,7 @@ packets and records are not a problem here.`,
 		// Without ending(): a status that is interrupted is not all right.
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return blameFlag(cmd.Flags(), f.run(cmd, connect, listener{cmd.OutOrStdout()}))
+			return blameFlag(cmd.Flags(), f.run(cmd, connect, cmd.OutOrStdout()))
 		},
 	}
 	flags := cmd.Flags()

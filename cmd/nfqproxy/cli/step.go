@@ -78,7 +78,7 @@ func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 	}
 	s := stepper.Session{
 		Observer: observer, Query: f.query, Lines: lines(cmd.Context(), cmd.InOrStdin()),
-		Screen: stepper.Screen{W: listener{cmd.OutOrStdout()}, Style: style, Messages: cmd.ErrOrStderr()},
+		Screen: stepper.Screen{W: cmd.OutOrStdout(), Style: style, Messages: cmd.ErrOrStderr()},
 	}
 	s.Screen.Width = width(cmd.OutOrStdout())
 	s.Screen.Prompt = s.Screen.Width != nil && isTerminal(cmd.InOrStdin())
