@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +63,7 @@ func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.R
 			return nil, err
 		}
 		h, err := openHistory(f.history, stderr)
-		d.Observer = h
+		d.Observer, d.At = h, time.Now() // unless --at
 		return d, err
 	}
 	if cluster {

@@ -63,6 +63,9 @@ func TestHistory(t *testing.T) {
 	}
 	why(r.Time.Add(time.Second).Format(time.RFC3339Nano), "pod default/solo  answered 1 of the last 1 flow")
 	why(hourAgo, "works, as far as the objects show")
+	if code, stdout, stderr := e2etest.Run(t, nil, "why", "shell", "solo:80/TCP", "--objects", c.Objects, "--history", dir); code != 0 || !strings.Contains(stdout, "answered 1 of the last 1 flow") {
+		t.Errorf("why of now: exit code %d\n%s%s", code, stdout, stderr)
+	}
 
 	web, output := e2etest.Start(t, nil, append([]string{"web", "--no-open", "--page", "127.0.0.1:0", "--history", dir}, server...)...)
 	line, err := bufio.NewReader(output).ReadString('\n')
