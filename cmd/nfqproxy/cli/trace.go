@@ -56,9 +56,9 @@ file. With --node, the rules, sets, addresses, routes and sysctls come from a bu
 nfqproxy collect. Listings (iptables -L) work, too, if they are complete enough.
 Addresses, routes and devices come from flags, from files with the output of "ip -j addr"
 and "ip -j route", or from guesses based on the rules; the output lists the guesses.
-Routing rules (ip rule) and rp_filter are not supported. With --ipvs, packets to virtual
-servers go on to a real server, as documented for IPVS: this is not checked against a
-kernel.`,
+Routing rules (ip rule) are not supported, and rp_filter only of a bundle. With --ipvs,
+packets to virtual servers go on to a real server, as documented for IPVS: this is not
+checked against a kernel.`,
 		Example: `  iptables-save > node.rules
   nfqproxy trace --rules node.rules --protocol udp --source 10.244.1.2 --destination 10.96.0.10:53
   nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply

@@ -110,6 +110,9 @@ func lossEffect(l *survey.Loss) effect {
 		}
 	case survey.NoWay:
 		e.code, e.do = BrokenRoute, wayTo(l)
+		if strings.HasPrefix(l.Why, "rp_filter") {
+			e.code = ReverseFilter
+		}
 	case survey.Untranslated:
 		e = effect{NotTranslated, "keeps kube-proxy from translating", "may keep kube-proxy from translating", "exclude service addresses from the rule"}
 		switch {
@@ -212,6 +215,8 @@ func wayTo(l *survey.Loss) string {
 	switch {
 	case strings.Contains(l.Why, "route_localnet"):
 		return "connect to an address of the node, or restart kube-proxy, which sets the sysctl net.ipv4.conf.all.route_localnet to 1"
+	case strings.HasPrefix(l.Why, "rp_filter"):
+		return "set the sysctl net.ipv4.conf.all.rp_filter to 2 (the higher value of all and the device counts), or give the node a route back through the same device"
 	case strings.Contains(l.Why, ".forwarding is 0"):
 		_, sysctl, _ := strings.Cut(l.Why, "(")
 		sysctl, _, _ = strings.Cut(sysctl, " ")

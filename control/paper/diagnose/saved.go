@@ -146,6 +146,11 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 			return err
 		}
 		reached, failing = s.Reached, ends
+		if h := n.Known.Host; h != nil && len(reached) > 0 {
+			if device, why := h.Filters(from, to.Addr()); device != "" {
+				a.Unless = cmp.Or(a.Unless, fmt.Sprintf("its packets arrive on %s, where %s drops them (%s)", device, n.Node, why))
+			}
+		}
 		blocked = append(blocked, found...)
 		notes, strays = unknownEnd(s), strayFindings(s)
 	}

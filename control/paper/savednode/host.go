@@ -26,6 +26,7 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err e
 			h.ForwardingDiffers = slices.Sorted(maps.Keys(n.devicesWith("forwarding", n.sysctls["net/ipv4/ip_forward"])))
 		}
 	}
+	h.ReverseFilter = n.reverseFilter()
 	if value := n.sysctls["net/ipv4/conf/all/route_localnet"]; value != "" {
 		h.RouteLocalnet, h.LocalnetKnown = value != "0", true
 	}

@@ -94,10 +94,12 @@ func routesOf(text []byte) []byte {
 		}
 		r := make(map[string]any)
 		if words[0] == "nexthop" {
-			if len(list) == 0 || list[len(list)-1]["dev"] != nil {
-				continue // only the first one is used
+			if len(list) == 0 {
+				continue
 			}
-			r = list[len(list)-1]
+			of := list[len(list)-1]
+			hops, _ := of["nexthops"].([]any)
+			of["nexthops"] = append(hops, r)
 		} else {
 			if strings.Contains(routeKinds, " "+words[0]+" ") && len(words) > 1 {
 				r["type"], words = words[0], words[1:]

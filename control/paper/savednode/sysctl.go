@@ -45,6 +45,18 @@ func (n *Node) forwarding(f iptables.Family) (forwards, known bool) {
 	return value != "0", value != ""
 }
 
+// reverseFilter is rp_filter in force, of the devices that have it.
+func (n *Node) reverseFilter() map[string]int {
+	of := make(map[string]int)
+	all := n.sysctls["net/ipv4/conf/all/rp_filter"]
+	for device, value := range n.devicesWith("rp_filter", "") {
+		if filter, err := strconv.Atoi(max(all, value)); err == nil && filter > 0 {
+			of[device] = filter
+		}
+	}
+	return of
+}
+
 // Connections are the entries of the node's connection table, and how many it may have. ok: the bundle says so.
 func (n *Node) Connections() (entries, limit int, ok bool) {
 	entries, err := strconv.Atoi(n.sysctls["net/netfilter/nf_conntrack_count"])
@@ -59,17 +71,6 @@ func (n *Node) Connections() (entries, limit int, ok bool) {
 func (n *Node) sysctlNotes(f iptables.Family) (notes []string) {
 	if f == iptables.IPv6 {
 		return nil
-	}
-	var strict []string
-	all := n.sysctls["net/ipv4/conf/all/rp_filter"]
-	for device, value := range n.devicesWith("rp_filter", "") {
-		if max(all, value) == "1" {
-			strict = append(strict, device)
-		}
-	}
-	if len(strict) > 0 {
-		slices.Sort(strict)
-		notes = append(notes, fmt.Sprintf("rp_filter is 1 (strict) on %s: whether the node drops packets because of their source is not examined", few(strict)))
 	}
 	if n.sysctls["net/ipv4/conf/all/route_localnet"] == "0" {
 		for device, value := range n.devicesWith("route_localnet", "0") {

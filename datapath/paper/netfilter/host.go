@@ -28,6 +28,8 @@ type Host struct {
 	NoForwarding bool
 	// ForwardingDiffers are the devices for whose IPv4 packets it is the other way around (net.ipv4.conf.*.forwarding).
 	ForwardingDiffers []string
+	// ReverseFilter is rp_filter in force of devices, for IPv4 (the higher value of all and the device): 1 strict, 2 loose. Others: 0.
+	ReverseFilter map[string]int
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
 	RouteLocalnet bool
 	// LocalnetKnown: RouteLocalnet is what the host has, whatever its rules are.
@@ -101,6 +103,7 @@ type Route struct {
 	Type        RouteType
 	Via         netip.Addr // the next hop; not valid: the destination is on the link
 	Interface   string
+	Others      []string   // devices of other next hops, which are not simulated
 	Source      netip.Addr // preferred source of local packets; not valid: an address of the interface
 	Metric      uint32
 }

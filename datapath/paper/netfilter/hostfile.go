@@ -132,6 +132,9 @@ func (h *Host) readRoute(o *ipObject) error {
 	}
 	if len(o.NextHops) > 0 { // flows are spread over them; only the first is used
 		r.Interface, gateway = o.NextHops[0].Dev, o.NextHops[0].Gateway
+		for _, other := range o.NextHops[1:] {
+			r.Others = append(r.Others, other.Dev)
+		}
 	}
 	for _, field := range []struct {
 		text string

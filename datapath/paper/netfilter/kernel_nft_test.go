@@ -27,7 +27,7 @@ const enoughRulesets = 520
 var nftSets = flag.Uint64("kernel.nft-sets", uint64(netnstest.Cases(enoughRulesets, 50)), "how many rulesets TestKernelAgreesAboutNftables makes, from -kernel.seed on")
 
 // nftVariants are the hosts of the rulesets. The kernels of the tests have no queue for nftables.
-var nftVariants = []variant{{}, {routeLocalnet: true}, {noDefault: true}, {noForwarding: true, differs: "veth1"}, {differs: "eth0"}}
+var nftVariants = []variant{{}, {routeLocalnet: true}, {noDefault: true}, {noForwarding: true, differs: "veth1"}, {differs: "eth0", filters: true}}
 
 // TestKernelAgreesAboutNftables makes up rulesets of nftables, has the kernel load them, and reads what nft lists. It sends
 // packets and compares the results with the simulator. A disagreement is found again by -kernel.seed with its number and

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/nftables"
@@ -124,6 +125,9 @@ func (n *kernelNode) configure(t testing.TB) {
 		if i.Name != loopbackName {
 			check(t, n.node.AddVeth(i.Name, n.outside, "to-"+i.Name))
 		}
+	}
+	for device, value := range n.host.ReverseFilter {
+		check(t, n.node.SetSysctl("net.ipv4.conf."+device+".rp_filter", strconv.Itoa(value)))
 	}
 	for _, device := range n.host.ForwardingDiffers {
 		check(t, n.node.SetSysctl("net.ipv4.conf."+device+".forwarding", flag(n.host.NoForwarding)))

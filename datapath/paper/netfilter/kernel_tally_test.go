@@ -143,7 +143,7 @@ var notCompared = []string{
 	"br_netfilter: packets that a bridge shows",
 	"what the host sends to broadcast and multicast addresses, of which copies come back; multicast that is forwarded",
 	"what a packet's socket changes: early demultiplexing, SO_MARK of sockets that listen",
-	"rules of routing (ip rule), VRFs, IPsec, rp_filter, accept_local",
+	"rules of routing (ip rule), VRFs, IPsec, accept_local",
 	"hosts without a nat table, where connections are not given ports of their own",
 	"zones that count in one direction only",
 }

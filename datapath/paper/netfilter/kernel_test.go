@@ -141,7 +141,7 @@ const enoughSets = 320
 // packetsPerSet is how many packets go through a set of rules.
 const packetsPerSet = 40
 
-var variants = []variant{{}, {routeLocalnet: true}, {noDefault: true}, {noForwarding: true, differs: "veth1"}, {differs: "eth0"}, {queue: true}}
+var variants = []variant{{}, {routeLocalnet: true}, {noDefault: true, filters: true}, {noForwarding: true, differs: "veth1"}, {differs: "eth0", filters: true}, {queue: true}}
 
 // TestKernelAgreesAboutGeneratedRules does the same with rules that are made up. A
 // disagreement is found again by -kernel.seed with its number and -kernel.sets 1.

@@ -21,8 +21,8 @@ type world struct {
 
 // variant is a way that a host may be set up.
 type variant struct {
-	routeLocalnet, noDefault, noForwarding, queue bool
-	differs                                       string // a device whose packets are forwarded if others are not, and the other way around
+	routeLocalnet, noDefault, noForwarding, queue, filters bool
+	differs                                                string // a device whose packets are forwarded if others are not, and the other way around
 }
 
 func newHost(v variant) *Host {
@@ -59,6 +59,9 @@ func newHost(v variant) *Host {
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("0.0.0.0:50080"), Transparent: true},
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("[::]:50080"), Transparent: true},
 		},
+	}
+	if v.filters {
+		h.ReverseFilter = map[string]int{"eth0": 1, "veth1": 1, "veth2": 2, "cni0": 2, "docker0": 1}
 	}
 	if v.differs != "" {
 		h.ForwardingDiffers = []string{v.differs}

@@ -72,8 +72,8 @@ func allHosts(a netip.Addr) bool {
 	return a == netip.AddrFrom4([4]byte{224, 0, 0, 1}) || a == netip.IPv6LinkLocalAllNodes()
 }
 
-// comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without rp_filter and accept_local:
-// whether a packet from the address may arrive on the device, on its way to the other one.
+// comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without accept_local: whether a packet from the address may arrive
+// on the device, on its way to the other one.
 func (n *network) comesFrom(from netip.Addr, in, out string) bool {
 	if from.Is6() {
 		return true
@@ -81,14 +81,66 @@ func (n *network) comesFrom(from netip.Addr, in, out string) bool {
 	if _, own := n.local[from]; own {
 		return false
 	}
+	filter := n.ReverseFilter[in]
+	if filter == 0 && in != out {
+		return true
+	}
 	// As send_redirects is on, a packet that leaves by its input device is checked more strictly.
-	back := n.route(from).Type
-	return in != out || back != Local && back != Broadcast
+	switch back := n.route(from); {
+	case back.Type == Local || back.Type == Broadcast:
+		return false
+	case filter == 0 || back.leaves(in):
+		return true
+	default:
+		d := n.device(in)
+		return filter == looseFilter && back.Type == Unicast && d != nil && slices.ContainsFunc(d.Addresses, func(a Address) bool { return a.Prefix.Addr().Is4() })
+	}
+}
+
+// looseFilter is the value of rp_filter for which a route by any device is enough, if the input device has an address.
+const looseFilter = 2
+
+// leaves reports whether packets of the route leave by the device (fib_info_nh_uses_dev).
+func (r *Route) leaves(device string) bool {
+	return r.Type == Unicast && (r.Interface == device || slices.Contains(r.Others, device))
 }
 
 // foreign drops a packet with a source that is not behind its input device.
 func (w *walk) foreign(from netip.Addr) bool {
-	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so it cannot be the source of a packet from outside", from))
+	n := w.machine.network
+	back := n.route(from)
+	if back.Type == Local || back.Type == Broadcast || from.IsLoopback() {
+		return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so it cannot be the source of a packet from outside", from))
+	}
+	w.result.NoWay = true
+	return w.end(Dropped, nil, "routing: "+n.filterText(from, w.In))
+}
+
+// filterText is why rp_filter of a device drops packets from an address, a clause.
+func (n *network) filterText(from netip.Addr, in string) string {
+	kind, way := "strict", "there is no route to "+from.String()
+	if n.ReverseFilter[in] == looseFilter {
+		kind = "loose"
+	}
+	if back := n.route(from); back.Type == Unicast {
+		way = fmt.Sprintf("the route to %s uses %s", from, back.Interface)
+	}
+	return fmt.Sprintf("rp_filter of %s is %d (%s), and %s", in, n.ReverseFilter[in], kind, way)
+}
+
+// Filters returns the device of the host that has the address to, if packets from the address from must not arrive there, and
+// the reason, a clause. Both are empty if they may, if the source is known to be behind another device, or if it is not known.
+func (h *Host) Filters(from, to netip.Addr) (device, why string) {
+	if !from.Is4() || len(h.ReverseFilter) == 0 {
+		return "", ""
+	}
+	n := newNetwork(h, iptables.IPv4)
+	device = n.local[to]
+	back := n.route(from)
+	if attached := back.Type == Unicast && !back.Via.IsValid(); device == "" || device == loopbackName || back.Type == Local || attached || n.comesFrom(from, device, "") {
+		return "", ""
+	}
+	return device, n.filterText(from, device)
 }
 
 // routeOutput is ip_route_output_key (net/ipv4/route.c): the route of a local packet. false: there
