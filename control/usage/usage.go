@@ -21,7 +21,10 @@ import (
 // run" for example. Other errors are returned as they are.
 func Explain(command string, flags *pflag.FlagSet, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		if e.GetSpecifiedShortnames() != "" {
+		if n := e.GetSpecifiedShortnames(); n != "" {
+			if n[0] >= '0' && n[0] <= '9' {
+				return fmt.Errorf("-%s: %s takes no negative number", n, command)
+			}
 			return fmt.Errorf("%s has no flag -%s (see %[1]s --help)", command, e.GetSpecifiedName())
 		}
 		var names []string

@@ -255,7 +255,7 @@ func (d *Decoder) unknown(at *path, key string, t *structType) {
 	d.errs = append(d.errs, FieldError{at.String(), e})
 }
 
-// number decodes an unsigned number within its limits.
+// number decodes a whole number within its limits.
 func (d *Decoder) number(at *path, value any, into reflect.Value, f structField) {
 	if value == nil {
 		return
@@ -272,7 +272,7 @@ func (d *Decoder) number(at *path, value any, into reflect.Value, f structField)
 		into.Set(reflect.New(into.Type().Elem()))
 		into = into.Elem()
 	}
-	into.SetUint(uint64(n))
+	into.Set(reflect.ValueOf(n).Convert(into.Type()))
 }
 
 // format decodes a type with a form of its own, and reports whether it is one.

@@ -233,8 +233,6 @@ func (p *reader) spec(s *Spec) {
 	if s.Repeats == 0 {
 		s.Repeats = defaultRepeats
 	}
-	p.Want("seeds", s.Seeds > 0 && s.Seeds <= MaxSeeds, "want 1 to %d", MaxSeeds)
-	p.Want("repeats", s.Repeats > 0 && s.Repeats <= MaxSeeds, "want 1 to %d", MaxSeeds)
 	p.Want("batches", s.Batches == 0 || s.Batches > 1 && s.Batches <= maxBatches, "want 2 to %d", maxBatches)
 	p.checkUntil(s)
 	p.checkSweep(s.Sweep)
@@ -273,7 +271,7 @@ func (p *reader) config(s *Spec) *traffic.Config {
 func (p *reader) generate(from *Cluster, into *traffic.Cluster) {
 	p.Want("cluster.concurrency", from.Concurrency == 0 && from.Backlog == nil, "only for endpoints of a lab file: here each of cluster.services has its own")
 	p.Want("cluster.nodes", from.Nodes > 0 && from.Nodes <= traffic.MaxNodes, "want 1 to %d, or a lab", traffic.MaxNodes)
-	p.Want("cluster.zones", from.Zones >= 0 && from.Zones <= max(from.Nodes, 0), "want at most as many zones as nodes")
+	p.Want("cluster.zones", from.Zones <= max(from.Nodes, 0), "want at most as many zones as nodes")
 	services, endpoints := 0, 0
 	names := make(map[string]bool)
 	for i := range from.Services {
@@ -282,7 +280,6 @@ func (p *reader) generate(from *Cluster, into *traffic.Cluster) {
 		p.Want(at+".name", validName.MatchString(s.Name) && !names[namespace+"/"+s.Name], "want lower-case letters, digits and hyphens, 1 to 63, and a name that no other has")
 		names[namespace+"/"+s.Name] = true
 		p.Want(at+".namespace", validName.MatchString(namespace), "want lower-case letters, digits and hyphens")
-		p.Want(at+".count", s.Count >= 0 && s.Count <= traffic.MaxServices, "want 1 to %d", traffic.MaxServices)
 		p.Want(at+".endpoints", s.Endpoints > 0 && s.Endpoints <= traffic.MaxEndpoints, "want 1 to %d", traffic.MaxEndpoints)
 		services += orElse(s.Count, 1)
 		endpoints += orElse(s.Count, 1) * s.Endpoints

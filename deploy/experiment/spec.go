@@ -31,8 +31,8 @@ type Spec struct {
 	Algorithms []string `json:"algorithms"`
 	// Seeds is the number of seeds, from 1 on, and Repeats that of runs with each seed. A simulation
 	// draws other random numbers in each of them. 0: 10 seeds, 1 repeat.
-	Seeds   int `json:"seeds"`
-	Repeats int `json:"repeats"`
+	Seeds   int `json:"seeds" range:"1-1000"`
+	Repeats int `json:"repeats" range:"1-1000"`
 	// Batches is the number of parts of each run, of equal length, by which intervals are computed (batch means); 0: by the runs.
 	Batches int `json:"batches"`
 	// Until adds seeds; nil: it does not.
@@ -56,11 +56,11 @@ type Cluster struct {
 	// taken, with their endpoints, and its nodes.
 	Lab string `json:"lab"`
 	// Endpoints of a lab have these workers and this backlog.
-	Concurrency int  `json:"concurrency"` // 0: 1
-	Backlog     *int `json:"backlog"`     // nil: DefaultBacklog
+	Concurrency int  `json:"concurrency" range:"1-1048576"` // 0: 1
+	Backlog     *int `json:"backlog"`                       // nil: DefaultBacklog
 
 	Nodes    int       `json:"nodes"`
-	Zones    int       `json:"zones"` // 0: 1
+	Zones    int       `json:"zones" range:"1-1000000"` // 0: 1
 	Services []Service `json:"services"`
 	// Propagation is as in [traffic.Cluster].
 	Propagation *traffic.Distribution `json:"propagation"`
@@ -74,15 +74,15 @@ type Service struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"` // empty: default
 	// Count is the number of services; 0: 1. Of several, NAME-1, NAME-2 and so on.
-	Count int `json:"count"`
+	Count int `json:"count" range:"1-100000"`
 	// Endpoints is the number of endpoints. They are on the nodes in turn.
 	Endpoints int `json:"endpoints"`
 	// Weights are those of the endpoints in turn; empty: 1.
 	Weights []uint16 `json:"weights"`
 	// Algorithm is the services' own; empty: the one that is examined.
 	Algorithm   string `json:"algorithm"`
-	Concurrency int    `json:"concurrency"` // 0: 1
-	Backlog     *int   `json:"backlog"`     // nil: DefaultBacklog
+	Concurrency int    `json:"concurrency" range:"1-1048576"` // 0: 1
+	Backlog     *int   `json:"backlog"`                       // nil: DefaultBacklog
 	SameZone    bool   `json:"sameZone"`
 }
 

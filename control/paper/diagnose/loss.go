@@ -284,7 +284,7 @@ func scopeText(l *survey.Loss) string {
 			ends = append(ends, e.String())
 		}
 		if len(ends) > 0 {
-			text += ", at some of the endpoints (" + nearest.Few(ends) + ")"
+			text += fmt.Sprintf(", at %s %s", verb(len(ends), "endpoint", "endpoints"), nearest.Few(ends))
 		}
 	}
 	return text
