@@ -129,8 +129,8 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 		}
 		for i := range of {
 			of[i].Object = cmp.Or(filesOf(dumps), v.object())
-			if of[i].Code == diagnose.BrokenRoute || of[i].Code == diagnose.OnlyDefaultRoute {
-				of[i].Object = cmp.Or(v.object(), of[i].Object) // routes and sysctls
+			if of[i].AboutHost() {
+				of[i].Object = cmp.Or(v.object(), of[i].Object)
 			}
 			if of[i].Code == diagnose.RulesOutdated && slices.ContainsFunc(differ, func(c audit.ServiceChange) bool { return c.IPVS }) {
 				of[i].Object = v.object()

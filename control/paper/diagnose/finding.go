@@ -223,6 +223,13 @@ type Finding struct {
 	Example *Example `json:"example,omitempty"`
 	// Ignored names the mark that declares it as intended, as "annotation nfqproxy.io/ignore-findings of Service shop/web"; empty: nothing.
 	Ignored string `json:"ignored,omitempty"`
+
+	aboutHost bool
+}
+
+// AboutHost reports whether routes, sysctls or devices of a node are the cause, and not its rules.
+func (f *Finding) AboutHost() bool {
+	return f.aboutHost || f.Code == BrokenRoute || f.Code == OnlyDefaultRoute || f.Code == ReverseFilter
 }
 
 // Wrong reports whether it is an error or a warning, and not ignored.

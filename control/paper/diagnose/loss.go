@@ -22,7 +22,7 @@ func lossFinding(l *survey.Loss, several bool, flags string) Finding {
 	case l.Effect == survey.DropsHealthChecks:
 		return healthFinding(l, several, flags)
 	}
-	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do}
+	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do, aboutHost: l.Bridge != ""}
 	if len(l.Kinds) == 1 && l.Kinds[0] == survey.NamedPod && l.Certainty == survey.Certain {
 		f.Code = HostRuleMayDrop
 		f.Text += "; a network policy may intend this"
@@ -102,6 +102,11 @@ func lossEffect(l *survey.Loss) effect {
 		e = effect{
 			NotTranslated, "keeps connection tracking from recognizing the replies of", "may keep connection tracking from recognizing the replies of",
 			"exclude pods and services from the rule: clients get the replies from the endpoint's address instead of the service's, and ignore them; invalid replies are dropped",
+		}
+		if l.Bridge != "" {
+			sysctl := bridgeSysctl(l.Example.To.Addr())
+			e.does, e.may = "keeps connection tracking from seeing the replies of", "may keep connection tracking from seeing the replies of"
+			e.do = fmt.Sprintf("load the kernel module br_netfilter and set the sysctl %s to 1, also for the next start (/etc/modules-load.d, /etc/sysctl.d): clients get the replies from the endpoint's address instead of the service's, and reset the connections", sysctl)
 		}
 	case survey.Queues:
 		e = effect{
@@ -252,6 +257,8 @@ func reasonText(l *survey.Loss, several bool) string {
 		return fmt.Sprintf("%sthe policy %s of chain %s (table %s)", policyPlace(l, several), policy, l.Chain, l.Table)
 	case l.Effect == survey.NoWay:
 		return "routing on the node"
+	case l.Bridge != "":
+		return fmt.Sprintf("the bridge %s, while the sysctl %s is not 1,", l.Bridge, bridgeSysctl(l.Example.To.Addr()))
 	}
 	return "kube-proxy"
 }

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -55,6 +56,19 @@ func (w *inquiry) bypass(p *decision.Packet, d *decision.Decision, ep *decision.
 	return f
 }
 
+// mayStayOnBridge reports whether a finding is the one of sameBridge about replies.
+func mayStayOnBridge(f Finding) bool {
+	return f.Code == SameBridge && strings.Contains(f.Text, "bridge-nf-call")
+}
+
+// bridgeSysctl has packets between the ports of a bridge pass the rules of the address's family.
+func bridgeSysctl(a netip.Addr) string {
+	if a.Is6() {
+		return "net.bridge.bridge-nf-call-ip6tables"
+	}
+	return "net.bridge.bridge-nf-call-iptables"
+}
+
 // sameBridge tells what a reply needs that may not leave the bridge of its node.
 func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 	node := w.from.on
@@ -62,10 +76,7 @@ func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 	if !w.isPod() || node == "" || node != w.answer.Node || len(w.hops) > 1 || w.objects.Lab != nil {
 		return
 	}
-	sysctl, family := "net.bridge.bridge-nf-call-iptables", decision.FamilyOf(p.Source.Addr())
-	if family == decision.IPv6 {
-		sysctl = "net.bridge.bridge-nf-call-ip6tables"
-	}
+	sysctl := bridgeSysctl(p.Source.Addr())
 	marked := d.Mark != decision.NotMarked && d.Mark != decision.MarkHairpin
 	var beside, itself []string
 	for _, ep := range d.ServicePort.UsableEndpoints(d.Policy) {

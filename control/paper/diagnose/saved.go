@@ -146,6 +146,9 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 			return err
 		}
 		reached, failing = s.Reached, ends
+		if h := n.Known.Host; h != nil && h.Bridges != nil {
+			a.Notes = slices.DeleteFunc(a.Notes, mayStayOnBridge) // following the reply has shown it
+		}
 		if h := n.Known.Host; h != nil && len(reached) > 0 {
 			if device, why := h.Filters(from, to.Addr()); device != "" {
 				a.Unless = cmp.Or(a.Unless, fmt.Sprintf("its packets arrive on %s, where %s drops them (%s)", device, n.Node, why))
@@ -281,7 +284,7 @@ func (n *Saved) follow(protocol decision.Protocol, from netip.Addr, to netip.Add
 // fileOf is the file of the rule that is the reason.
 func fileOf(l *survey.Loss, dumps []*iptables.Dump) string {
 	switch {
-	case l.Effect == survey.NoWay:
+	case l.Effect == survey.NoWay || l.Bridge != "":
 		return "" // no rule is the reason
 	case l.Rule != nil && l.Rule.File != "":
 		return l.Rule.File

@@ -27,6 +27,9 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err e
 		}
 	}
 	h.ReverseFilter = n.reverseFilter()
+	if h.Bridges, err = n.bridges(f); err != nil {
+		return nil, nil, err
+	}
 	if value := n.sysctls["net/ipv4/conf/all/route_localnet"]; value != "" {
 		h.RouteLocalnet, h.LocalnetKnown = value != "0", true
 	}
@@ -48,6 +51,48 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err e
 		}
 	}
 	return h, append(notes, n.sysctlNotes(f)...), nil
+}
+
+// link is a device of ip -j -d link.
+type link struct {
+	Name string `json:"ifname"`
+	Info struct {
+		Kind string `json:"info_kind"`
+		Data struct {
+			CallIPTables  int `json:"nf_call_iptables"`
+			CallIP6Tables int `json:"nf_call_ip6tables"`
+		} `json:"info_data"`
+	} `json:"linkinfo"`
+}
+
+// bridges are the bridges, and whether what they forward passes the rules of a family (br_nf_pre_routing, net/bridge/br_netfilter_hooks.c).
+// Without the sysctl, the module is not loaded.
+func (n *Node) bridges(f iptables.Family) (map[string]bool, error) {
+	text := n.bundle.File(bundle.LinkFile)
+	if text == nil || n.sysctls["net/ipv4/ip_forward"] == "" {
+		return nil, nil
+	}
+	var raw []json.RawMessage
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, fmt.Errorf("%s: %w", n.file(bundle.LinkFile), err)
+	}
+	name := "net/bridge/bridge-nf-call-iptables"
+	if f == iptables.IPv6 {
+		name = "net/bridge/bridge-nf-call-ip6tables"
+	}
+	bridges := make(map[string]bool)
+	for _, r := range raw {
+		var l link
+		if json.Unmarshal(r, &l) != nil || l.Info.Kind != "bridge" { // the data of other kinds have other types
+			continue
+		}
+		call := l.Info.Data.CallIPTables
+		if f == iptables.IPv6 {
+			call = l.Info.Data.CallIP6Tables
+		}
+		bridges[l.Name] = n.sysctls[name] == "1" || n.sysctls[name] != "" && call == 1
+	}
+	return bridges, nil
 }
 
 func (n *Node) addAddresses(h *netfilter.Host) error {

@@ -254,3 +254,31 @@ func TestEntries(t *testing.T) {
 		t.Errorf("an error without the file: %v", err)
 	}
 }
+
+// TestBridges: what a bridge forwards passes the rules if its own setting or the sysctl says so, and the module is loaded.
+func TestBridges(t *testing.T) {
+	const links = `[{"ifname":"eth0"},{"ifname":"a","linkinfo":{"info_kind":"bridge","info_data":{"nf_call_iptables":0,"nf_call_ip6tables":1}}},
+{"ifname":"b","linkinfo":{"info_kind":"bridge","info_data":{"nf_call_iptables":1}}}]`
+	for sysctl, want := range map[string]map[string]bool{
+		"":  {"a": false, "b": false},
+		"0": {"a": false, "b": true},
+		"1": {"a": true, "b": true},
+	} {
+		sysctls := "net/ipv4/ip_forward = 1\n"
+		if sysctl != "" {
+			sysctls += "net/bridge/bridge-nf-call-iptables = " + sysctl + "\nnet/bridge/bridge-nf-call-ip6tables = 0\n"
+		}
+		h, _, err := opened(t, map[string]string{"link.json": links, "sysctls.txt": sysctls}).Host(iptables.IPv4)
+		must(t, err)
+		if !maps.Equal(h.Bridges, want) {
+			t.Errorf("sysctl %q: %v, want %v", sysctl, h.Bridges, want)
+		}
+		if h, _, err = opened(t, map[string]string{"link.json": links, "sysctls.txt": sysctls}).Host(iptables.IPv6); err != nil || h.Bridges["a"] != (sysctl != "") {
+			t.Errorf("IPv6, sysctl %q: %v, %v", sysctl, h.Bridges, err)
+		}
+	}
+	h, _, err := opened(t, map[string]string{"link.json": links}).Host(iptables.IPv4)
+	if err != nil || h.Bridges != nil {
+		t.Errorf("without sysctls: %v, %v", h.Bridges, err)
+	}
+}

@@ -207,6 +207,9 @@ func (v *walker) reply(c *connection, way *netfilter.Way) (lost end, is bool) {
 	if !ok || !p.Local && p.Source.Addr() == p.Destination.Addr() {
 		return lost, false
 	}
+	if v.staysOnBridge(c, way) {
+		return end{outcome: replyKept, bridge: way.Out, doubts: way.Doubts}, true
+	}
 	first := v.machine.SendFrom(nil, p, way.State, always(0), &v.work)
 	if len(first.Doubts) == 0 {
 		return v.replyEnd(c, way, &first)
@@ -224,6 +227,13 @@ func (v *walker) reply(c *connection, way *netfilter.Way) (lost end, is bool) {
 	}
 	b.perhaps = true
 	return b, lostB
+}
+
+// staysOnBridge reports whether the reply of an endpoint goes from one port of a bridge to another without passing the rules, though
+// the packet was translated.
+func (s *surveyor) staysOnBridge(c *connection, way *netfilter.Way) bool {
+	passes, bridge := s.host.Bridges[way.Out]
+	return bridge && !passes && way.Out == c.from.Device && way.Entry != nil && way.Entry.Translated() && !way.Entry.SNAT
 }
 
 // replyEnd is the end of a reply, if a rule or routing drops it, or a rule keeps connection tracking from recognizing it: then it is not translated

@@ -51,6 +51,7 @@ type end struct {
 	condition  Condition
 	part       bool   // the connection may reach other endpoints
 	reason     gap    // of an unknown end
+	bridge     string // the device on which the reply stays
 	noWay      string // why routing has no way for the packet, of an end that is lost for that
 }
 

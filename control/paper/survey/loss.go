@@ -28,7 +28,7 @@ type Effect uint8
 const (
 	Drops             Effect = iota // a rule or a policy drops or rejects their first packets
 	DropsReplies                    // or the replies
-	KeepsReplies                    // a rule keeps connection tracking from recognizing the replies
+	KeepsReplies                    // a rule, or a bridge, keeps connection tracking from recognizing the replies
 	Queues                          // a rule has them wait for a program at a netfilter queue, and without it drops them
 	Untranslated                    // they keep their destination
 	Diverted                        // another rule translates their destination
@@ -48,6 +48,8 @@ type Loss struct {
 	Why string
 	// Replies: the host sends their first packets on, and loses the replies.
 	Replies bool
+	// Bridge is the one on which the replies stay, so that connection tracking does not see them; only with KeepsReplies.
+	Bridge string
 	// Tunnel is the one whose packets are dropped; only with DropsTunnel.
 	Tunnel *Tunnel
 	// Neighbours are the devices, and addresses of pods, of each of Kinds; only with DropsNeighbours.
@@ -99,7 +101,7 @@ type lossKey struct {
 	condition    Condition
 	rule         *iptables.Rule
 	table, chain string
-	why          string
+	why, bridge  string
 }
 
 // recordLoss records a connection that fails.
@@ -112,11 +114,11 @@ func (s *surveyor) recordLoss(e *end) {
 	case e.noWay != "":
 		effect = NoWay
 	}
-	key := lossKey{effect, certainty, e.condition, e.rule, e.table, e.chain, e.noWay}
+	key := lossKey{effect, certainty, e.condition, e.rule, e.table, e.chain, e.noWay, e.bridge}
 	l := s.losses[key]
 	if l == nil {
 		l = &Loss{
-			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Why: e.noWay, Replies: e.outcome == replyLost || e.outcome == replyKept, Rejected: e.rejected, ByMark: e.byMark, seen: make(map[string]bool),
+			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Why: e.noWay, Bridge: e.bridge, Replies: e.outcome == replyLost || e.outcome == replyKept, Rejected: e.rejected, ByMark: e.byMark, seen: make(map[string]bool),
 			Example: Example{Protocol: c.protocol.String(), To: c.to, Endpoint: e.endpoint, From: c.from.Kind, In: c.from.Device},
 		}
 		if a := c.packet().Source.Addr(); !a.IsUnspecified() {

@@ -30,6 +30,9 @@ type Host struct {
 	ForwardingDiffers []string
 	// ReverseFilter is rp_filter in force of devices, for IPv4 (the higher value of all and the device): 1 strict, 2 loose. Others: 0.
 	ReverseFilter map[string]int
+	// Bridges are the Linux bridges, by name, and whether what goes from one port to another passes the rules
+	// (net.bridge.bridge-nf-call-iptables, or nf_call_iptables of the bridge). nil: not known. It is not simulated.
+	Bridges map[string]bool
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
 	RouteLocalnet bool
 	// LocalnetKnown: RouteLocalnet is what the host has, whatever its rules are.

@@ -39,3 +39,10 @@ func (m *Machine) OnlyDefault(to netip.Addr) (route, other Route, is bool) {
 
 // overlayDevices are those by which network plugins send packets to pods.
 var overlayDevices = []string{"cilium_host", "cilium_vxlan", flannelDevice, "flannel-wg", "vxlan.calico", "wireguard.cali", "tunl0"}
+
+// Bridge reports whether what goes from one port of a bridge to another passes the rules. known: the device is a bridge, and the
+// host says so.
+func (m *Machine) Bridge(device string) (passes, known bool) {
+	passes, known = m.network.Bridges[device]
+	return passes, known
+}

@@ -85,17 +85,23 @@ func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilte
 		}
 		device := q.Packet.InInterface
 		from, to := q.Packet.Source.Addr(), w.Packet.Destination.Addr()
-		text := ""
+		what := ""
 		switch {
 		case device == "" || netfilter.OfOnePod(device):
 		case w.Verdict == netfilter.Sent && w.Out == device && w.Entry != nil && w.Entry.Translated() && !w.Entry.SNAT:
-			text = "the reply stays on it, and is not translated back unless the sysctl %s is 1"
+			what = "the reply stays on it, and is not translated back"
 		case (w.Verdict == netfilter.Dropped || w.Verdict == netfilter.Rejected) && to == q.Packet.Destination.Addr() && netfilter.MayBridge(device) && m.DeviceTo(to) == device:
-			text = "the packet stays on it, and passes the rules only if the sysctl %s is 1"
+			what = "the packet stays on it, and does not pass the rules"
 		}
-		if text != "" {
-			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind %s: if it is a bridge, "+text, from, to, device, sysctl))
-			return
+		passes, known := m.Bridge(device)
+		switch {
+		case what == "" || passes:
+			continue
+		case known:
+			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind the bridge %s: %s, since the sysctl %s is not 1", from, to, device, what, sysctl))
+		default:
+			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind %s: if it is a bridge, %s unless the sysctl %s is 1", from, to, device, what, sysctl))
 		}
+		return
 	}
 }

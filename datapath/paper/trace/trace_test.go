@@ -95,7 +95,7 @@ func TestPacketOnABridge(t *testing.T) {
 		{"no bridge", "eth1", "10.9.0.2:80", "-A FORWARD -d 10.9.0.2/32 -j DROP", false},
 	} {
 		tr := follow(t, "10.9.0.7:40000", c.to, c.in, rules("filter", "-A FORWARD -s 10.9.0.0/24 -i "+c.in+" -m mark --mark 0x9 -j ACCEPT", c.rule))
-		if got := strings.Contains(strings.Join(tr.Conditions, "\n"), "passes the rules only if"); got != c.want {
+		if got := strings.Contains(strings.Join(tr.Conditions, "\n"), "does not pass the rules unless"); got != c.want {
 			t.Errorf("%s: conditions %v, want one about the bridge: %v; ways %+v", c.name, tr.Conditions, c.want, tr.Ways)
 		}
 	}
