@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/listdiff"
@@ -29,7 +30,7 @@ type partLine struct {
 func spelling(l *partLine) string { return l.text }
 
 // stateless leaves out what the kernel counts.
-var stateless = nftables.Format{Stateless: true, Terse: true}
+var stateless = nftables.Format{Stateless: true, Terse: true, Canonical: true}
 
 // partsOf are the parts of a table in their order; of none: none.
 func partsOf(t *nftables.Table) []*part {
@@ -56,8 +57,9 @@ func partsOf(t *nftables.Table) []*part {
 		}
 		empty := *s
 		empty.Elements, empty.Count = nil, 0
+		empty.Flags = slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "dynamic" }) // which the JSON of nft 1.0 lacks
 		p := add(kind+s.Name, s.Line, nftables.Table{Sets: []*nftables.Set{&empty}})
-		if isDynamic(s) {
+		if len(empty.Flags) < len(s.Flags) { // packets add the elements
 			continue
 		}
 		for i := range s.Elements {
@@ -71,7 +73,7 @@ func partsOf(t *nftables.Table) []*part {
 	}
 	for _, c := range t.Chains {
 		empty := *c
-		empty.Rules = nil
+		empty.Rules, empty.Comment = nil, "" // the JSON of nft 1.0 lacks comments of chains
 		if c.Base != nil {
 			base := *c.Base
 			base.PriorityText = "" // "filter" is 0
@@ -84,16 +86,6 @@ func partsOf(t *nftables.Table) []*part {
 		}
 	}
 	return parts
-}
-
-// isDynamic reports whether packets add elements to a set.
-func isDynamic(s *nftables.Set) bool {
-	for _, f := range s.Flags {
-		if f == "dynamic" {
-			return true
-		}
-	}
-	return false
 }
 
 // declarationOf are the lines between the braces of the only part of a table.

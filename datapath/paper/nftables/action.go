@@ -178,7 +178,7 @@ func (r Reject) print(p *printer) {
 	if r.With != "" {
 		p.put(" with ", r.With)
 	}
-	if r.Typed {
+	if r.Typed && !p.Canonical {
 		p.put(" type")
 	}
 	if r.Code != nil {
@@ -201,7 +201,7 @@ func (q Queue) print(p *printer) {
 	case Numgen, JHash, SymHash, Map:
 		p.put(" to ")
 	default:
-		if q.To {
+		if q.To && !p.Canonical {
 			p.put(" to ")
 		} else {
 			p.put(" num ")

@@ -57,7 +57,7 @@ func (n NAT) print(p *printer) {
 		p.put(" ", string(n.Family))
 	}
 	switch {
-	case n.Spelled:
+	case n.Spelled && !p.Canonical:
 		p.put(" addr . port")
 	case n.Prefix:
 		p.put(" prefix")

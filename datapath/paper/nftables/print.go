@@ -13,6 +13,7 @@ type Format struct {
 	Handles   bool // as nft -a
 	Stateless bool // as nft -s: without what has been counted
 	Terse     bool // as nft -t: without the elements of sets
+	Canonical bool // with one spelling of what versions of nft, its text and its JSON write in several ways
 }
 
 // printer collects text.

@@ -3,7 +3,7 @@ package nftables
 import "strconv"
 
 func (m Match) print(p *printer) {
-	if and, ok := m.Left.(Binary); ok && m.Slash && and.Op == "&" {
+	if and, ok := m.Left.(Binary); ok && m.Slash && !p.Canonical && and.Op == "&" {
 		and.Left.print(p)
 		if m.Op != "==" {
 			p.put(" ", m.Op)
@@ -269,7 +269,7 @@ func (x Fib) print(p *printer) {
 		}
 		p.put(f)
 	}
-	if x.Check {
+	if x.Check && !p.Canonical {
 		p.put(" check")
 	} else {
 		p.put(" ", x.Result)

@@ -168,7 +168,7 @@ func (l Limit) printLimit(p *printer) {
 		p.put(" ", l.Unit)
 	}
 	p.put("/", l.Per)
-	if l.BurstUnit != "" && !l.Implied {
+	if l.BurstUnit != "" && !l.Implied && !(p.Canonical && l.Burst == defaultBurst && l.BurstUnit == "packets") {
 		p.put(" burst ", l.Burst, " ", l.BurstUnit)
 	}
 }
