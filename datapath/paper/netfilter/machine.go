@@ -77,6 +77,11 @@ func lacking(d *iptables.Dump) map[string]bool {
 	return missing
 }
 
+// lacksNAT reports whether the dump has table filter alone, as iptables-save -t filter prints it. A host with services has table nat, too.
+func (b *backend) lacksNAT() bool {
+	return b.dump.Listing == nil && b.dump.Ruleset == nil && len(b.dump.Tables) == 1 && b.dump.Tables[0].Name == filter.String()
+}
+
 // New makes a machine of the rules of a host: one dump, or those of both back ends, all of one
 // family. sets may be nil; it, the dumps and the host are kept, and must not change anymore. The
 // error names the line of a rule that iptables-restore would not load, either.

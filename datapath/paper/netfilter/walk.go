@@ -304,6 +304,9 @@ func (w *walk) listed(b *backend, h Hook, t string) bool {
 		}
 		w.result.Table, w.result.Chain = t, h.String() // without translation, all that follows would be wrong
 		return w.end(Stopped, nil, what+" is not in the rules, though kube-proxy has rules in it")
+	case t == nat.String() && b.lacksNAT() && !w.machine.options.Doubts:
+		w.grant("that table nat, which is not in the rules, does nothing")
+		return true
 	case b.dump.Listing == nil || t == security.String() || b.dump.Lists(t, h.String()):
 		return true
 	case b.dump.Open(t, h.String()): // see chain
