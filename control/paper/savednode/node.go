@@ -97,9 +97,9 @@ func IsArchive(path string) bool {
 }
 
 // IsPath reports whether a text is meant as the path of a bundle, and not as the name of a node: it has a slash, has the
-// name of an archive, or is the directory of a bundle.
+// name of an archive, is the directory of a bundle, or is a file whose name has an extension.
 func IsPath(text string) bool {
-	return strings.ContainsRune(text, '/') || IsArchive(text) || isFile(filepath.Join(text, "bundle.json"))
+	return strings.ContainsRune(text, '/') || IsArchive(text) || isFile(filepath.Join(text, "bundle.json")) || filepath.Ext(text) != "" && isFile(text)
 }
 
 // IsBundle reports whether a path, which may also be that of another file, is the path of a bundle: of an archive or a directory.
