@@ -131,6 +131,9 @@ func lossEffect(l *survey.Loss) effect {
 		if l.Rule != nil && strings.HasPrefix(l.Rule.Chain, "CNI-DN-") {
 			e.do = "give the Pod another hostPort, or the Service another port: the network plugin forwards the hostPort of a Pod by this rule"
 		}
+	case survey.ForeignSource:
+		e.may = "may lose, by the source address that it sets, the replies of"
+		e.do = "set an address of this node, or use MASQUERADE"
 	case survey.Unmasqueraded:
 		const past = ": the endpoint replies to the client directly, not to this node, which would translate the reply"
 		e = effect{

@@ -27,6 +27,7 @@ const (
 	untranslated                 // it keeps its destination
 	diverted                     // another rule translates the destination
 	unmasqueraded                // it keeps its source: the endpoint replies past this node
+	foreignSource                // it gets a source that is none of the host's: the endpoint replies past this node
 )
 
 // lost reports whether the connection fails.
@@ -220,6 +221,10 @@ func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 		}
 		return
 	}
+	if r := v.foreignSource(c, w); r != nil {
+		e.outcome, e.rule, e.table, e.chain, e.condition = foreignSource, r, v.tableOf(r), "", SourceNotRouted
+		return
+	}
 	if c.from.Kind == Itself {
 		return
 	}
@@ -301,6 +306,22 @@ func (s *surveyor) keepsSource(c *connection, w *netfilter.Way) bool {
 		}
 	}
 	return w.Packet.Source.Addr().IsLoopback()
+}
+
+// foreignSource is the rule that gives packets to another node a source that is known to be no address of this host; nil: there is none.
+func (s *surveyor) foreignSource(c *connection, w *netfilter.Way) *iptables.Rule {
+	if w.Verdict != netfilter.Sent || w.Entry == nil || !w.Entry.SNAT || !s.host.Complete() || s.isLocal(c, w.Packet.Destination) {
+		return nil
+	}
+	if r := s.machine.Route(w.Packet.Source.Addr()); r.Type != netfilter.Unicast || r.Interface != w.Out {
+		return nil
+	}
+	for _, r := range slices.Backward(w.Path) {
+		if _, ok := r.Target.(iptables.SNAT); ok {
+			return r
+		}
+	}
+	return nil
 }
 
 // unmarkingRule is the rule that takes kube-proxy's mark from a packet, or accepts it before kube-proxy masquerades; nil: there

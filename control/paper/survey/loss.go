@@ -33,6 +33,7 @@ const (
 	Untranslated                    // they keep their destination
 	Diverted                        // another rule translates their destination
 	Unmasqueraded                   // they keep their source
+	ForeignSource                   // they get a source that is none of the host's
 	NoWay                           // routing has no way for their first packets, or for the replies
 	DropsTunnel                     // a rule or a policy drops or rejects the packets in which other nodes send them
 	DropsNeighbours                 // or those of neighbour discovery, for all connections of IPv6
@@ -107,8 +108,10 @@ type lossKey struct {
 // recordLoss records a connection that fails.
 func (s *surveyor) recordLoss(e *end) {
 	c, certainty := e.connection, e.certainty
-	effect := map[outcome]Effect{lost: Drops, replyLost: DropsReplies, replyKept: KeepsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded}[e.outcome]
+	effect := map[outcome]Effect{lost: Drops, replyLost: DropsReplies, replyKept: KeepsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded, foreignSource: ForeignSource}[e.outcome]
 	switch {
+	case e.outcome == foreignSource:
+		certainty = max(certainty, Possible)
 	case e.queue:
 		effect = Queues
 	case e.noWay != "":

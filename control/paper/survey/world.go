@@ -35,6 +35,7 @@ const (
 	AddressOfThisHost  Condition = "where the address that the rule names is this host's"
 	BehindBridge       Condition = "where the pods of this node are behind a bridge"
 	EndpointOfThisHost Condition = "where the endpoint is this host itself"
+	SourceNotRouted    Condition = "where packets for that address, which is not the node's, are not sent to this node"
 )
 
 // podsIn is the condition that pods have addresses in a network.
