@@ -181,6 +181,9 @@ func listable(r *Rule, form listingForm) ([]Match, Target) {
 			known.Negated = false
 			m = known
 		case UnknownMatch:
+			if known.Match == notListed {
+				continue
+			}
 			m = UnknownMatch{} // its text is another
 		}
 		matches = append(matches, m)

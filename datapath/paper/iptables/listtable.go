@@ -35,8 +35,12 @@ func (l *lister) addPart(p *part) {
 			l.fail(c.column, fmt.Sprintf("chain %s has a policy, but table %s has no such built-in chain", c.Name, t.Name), p.otherTable())
 		}
 		t.Chains, declared[c.Name] = append(t.Chains, &c.Chain), &c.Chain
-		for _, row := range c.rows {
+		for i, row := range c.rows {
 			l.addRule(t, c, row)
+			if r := t.Rules[len(t.Rules)-1]; !c.columns.interfaces && c.hidesInterface(r, i == len(c.rows)-1) {
+				r.Matches = append(r.Matches, UnknownMatch{Match: notListed, Args: []Token{Text("not listed")}})
+				r.setArgs(Tokens(r.Matches, r.Target))
+			}
 		}
 	}
 }
@@ -47,6 +51,24 @@ func (p *part) otherTable() string {
 		return `a line like "# iptables -t mangle -L" above the listing`
 	}
 	return fmt.Sprintf("the command line of this listing above it; that in line %d is for table %s", p.command.line, p.table)
+}
+
+// notListed is the name of a match for the interfaces of a rule, which a listing without -v lacks.
+const notListed = "interfaces"
+
+// hidesInterface reports whether a rule without a condition has one: without it, the rules behind it or the chain's policy would have
+// no effect, or Docker or libvirt writes the rule, always for an interface.
+func (c *listedChain) hidesInterface(r *Rule, last bool) bool {
+	if slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Module() != "comment" }) {
+		return false
+	}
+	switch r.Target.(type) {
+	case Verdict, Reject, Goto:
+		return !last || r.Target == Accept && c.Policy == PolicyDrop || strings.HasPrefix(c.Name, "LIBVIRT_")
+	case Jump:
+		return c.Name == "DOCKER-ISOLATION-STAGE-1"
+	}
+	return false
 }
 
 func (l *lister) addRule(t *Table, c *listedChain, row *row) {

@@ -488,6 +488,8 @@ func (UnknownMatch) test(*Context) Truth { return Unknown }
 
 func (m UnknownMatch) unknown(*Context) string {
 	switch {
+	case m.Match == notListed:
+		return "the listing does not show its interfaces, as iptables -L -v would"
 	case m.Match != unreadable:
 		return Describe(m) + " is not simulated"
 	case len(m.Args) == 0:
