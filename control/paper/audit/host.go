@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
@@ -168,7 +169,13 @@ func (h *hosts) shared(x, y *iptables.Dump) (a, b *iptables.Dump) {
 			h.only("rules of table "+t.Name, i == 0)
 		}
 		if of[i].Tables = all; part.Listing != nil {
-			h.c.Notes = append(h.c.Notes, fmt.Sprintf("%s may be only a part of the rules: what it lacks may only be missing there", []string{h.after.Name, h.before.Name}[i]))
+			name := []string{h.after.Name, h.before.Name}[i]
+			h.c.Notes = append(h.c.Notes, name+" may be only a part of the rules: what it lacks may only be missing there")
+			for _, n := range part.Listing.Incomplete {
+				if strings.HasPrefix(n.Text, "listed without -v") {
+					h.c.Notes = append(h.c.Notes, fmt.Sprintf("interfaces of rules: %s, %s", name, n))
+				}
+			}
 		}
 	}
 	return &of[0], &of[1]
