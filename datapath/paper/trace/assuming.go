@@ -98,10 +98,13 @@ func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilte
 		case what == "" || passes:
 			continue
 		case known:
-			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind the bridge %s: %s, since the sysctl %s is not 1", from, to, device, what, sysctl))
+			what = fmt.Sprintf("as it is a bridge and the sysctl %s is not 1, %s", sysctl, what)
+		case netfilter.MayBridge(device):
+			what = fmt.Sprintf("if it is a bridge, %s unless the sysctl %s is 1", what, sysctl)
 		default:
-			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind %s: if it is a bridge, %s unless the sysctl %s is 1", from, to, device, what, sysctl))
+			what = "if they reach each other past this host, as in one network, the reply is not translated back"
 		}
+		t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind %s: %s", from, to, device, what))
 		return
 	}
 }
