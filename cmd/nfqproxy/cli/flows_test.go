@@ -193,7 +193,7 @@ func TestFiltersArePassedOn(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
 	want := observe.FlowQuery{
-		Service: "nobody-home", Namespace: "ns", Pod: "shell", Node: "node-a", Source: "10.0.0.1", Destination: "10.0.0.2", Endpoint: "10.0.0.3",
+		Service: "nobody-home", Namespace: "default", Pod: "shell", Node: "node-a", Source: "10.0.0.1", Destination: "10.0.0.2", Endpoint: "10.0.0.3",
 		Port: "80", Protocol: "tcp", Verdict: "dnat", Reason: "balanced", State: "closed", Since: "5m", Limit: "7", Steps: true,
 	}
 	if code := execute(t.Context(), root, append(args, "-A"), strings.NewReader(""), io.Discard, io.Discard); code != 0 {

@@ -11,11 +11,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// checkNames returns an error for services, nodes, pods and machines in the filters that the flow API
+// checkNames returns an error for services, nodes, namespaces, pods and machines in the filters that the flow API
 // does not know. A failed request is no error here: the caller's own request reports it.
 func checkNames(ctx context.Context, observer observe.Observer, q observe.FlowQuery) error {
 	sources, endpoints := unaddressed(q.Source), unaddressed(q.Endpoint)
-	if q.Service+q.Pod+q.Node+sources+endpoints == "" {
+	if q.Service+q.Pod+q.Node+q.Namespace+sources+endpoints == "" {
 		return nil
 	}
 	n, err := namesAt(ctx, observer)
@@ -32,6 +32,9 @@ func checkNames(ctx context.Context, observer observe.Observer, q observe.FlowQu
 	}
 	if len(n.pods) == 0 { // without --pod-names a daemon has no pods
 		return nil
+	}
+	if err := missing("namespace", "namespace with services or pods", q.Namespace, n.namespaces); err != nil {
+		return err
 	}
 	if err := missing("pod", "pod", q.Pod, n.pods); err != nil {
 		return err
