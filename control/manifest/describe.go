@@ -37,20 +37,14 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 		before = text
 		text = lead.ReplaceAllString(prompt.ReplaceAllString(text, ""), "")
 	}
-	switch {
-	case tableHead.MatchString(text):
-		t := readTables(strings.ReplaceAll(string(data), "\r\n", "\n"))
-		docs, err := t.documents()
-		if err != nil {
-			docs = []document{failed(err)}
-		} else if blockHead.Match(data) {
-			docs[0].note = "below tables of kubectl get, what kubectl describe prints is not read: give it as a file of its own, or the output of kubectl get with -o yaml"
-		}
-		return docs, true
-	case !describedHead.MatchString(text):
+	if !tableHead.MatchString(text) && !describedHead.MatchString(text) {
 		return nil, false
 	}
-	text = strings.ReplaceAll(string(data), "\r\n", "\n")
+	return kubectlObjects(strings.ReplaceAll(string(data), "\r\n", "\n")), true
+}
+
+// kubectlObjects are the objects of tables, and of what describe prints above or below them.
+func kubectlObjects(text string) (docs []document) {
 	starts := blockHead.FindAllStringIndex(text, -1)
 	var blocks []described
 	var left []string
@@ -61,26 +55,30 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 		}
 		blocks = append(blocks, readDescribed(text[at[0]:end]))
 	}
+	t := readTables(text)
+	blocks = t.completeBy(blocks)
+	services := len(t.rows["Service"]) > 0 || slices.ContainsFunc(blocks, func(d described) bool { return d.isService() })
+	if !services && len(blocks) == 0 {
+		return []document{failed(errTable)}
+	}
+	docs = t.documents()
 	for i := range blocks {
 		d := &blocks[i]
-		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && !d.isNode() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
+		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && !d.isNode() && services {
 			left = append(left, d.field("Name"))
 			continue
 		}
 		// Endpoints and EndpointSlices list all addresses, also those that are not ready: what the Service lists is among them.
 		shown := slices.ContainsFunc(blocks, func(e described) bool {
-			of := e.field("Name")
-			if e.isSlice() {
-				of, _ = e.pairs("Labels")["kubernetes.io/service-name"].(string)
-			}
-			return (e.isEndpoints() || e.isSlice()) && of == d.field("Name") && e.field("Namespace") == d.field("Namespace")
+			return (e.isEndpoints() || e.isSlice()) && e.of() == d.field("Name") && e.field("Namespace") == d.field("Namespace")
 		})
 		docs = append(docs, d.documents(shown)...)
 	}
 	if len(left) > 0 {
-		docs[0].note = fmt.Sprintf("of kubectl describe, only Services, Endpoints, EndpointSlices, Pods and Nodes are read, and not: %s", nearest.Few(left))
+		last := &docs[len(docs)-1]
+		last.note = strings.TrimPrefix(fmt.Sprintf("%s. of kubectl describe, only Services, Endpoints, EndpointSlices, Pods and Nodes are read, and not: %s", last.note, nearest.Few(left)), ". ")
 	}
-	return docs, true
+	return docs
 }
 
 // ReadyOnly is the annotation of EndpointSlices that were made of what kubectl prints for people of a Service or of Endpoints: it lists the
@@ -106,6 +104,9 @@ type described struct {
 func readDescribed(text string) (d described) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n \t")
+		if prompt.MatchString(line+"\n") || tableHead.MatchString(line) {
+			break
+		}
 		switch name, value, found := strings.Cut(line, ":"); {
 		case line == "":
 		case line[0] == ' ' || line[0] == '\t':
@@ -155,6 +156,15 @@ func (d *described) isPod() bool { return d.has("Containers") && d.has("Node") &
 func (d *described) isNode() bool { return d.has("Unschedulable") && d.has("Addresses") }
 
 func (d *described) isSlice() bool { return d.has("AddressType") && d.has("Endpoints") }
+
+// of is the name of the Service whose Endpoints, or EndpointSlice, it is.
+func (d *described) of() string {
+	if !d.isSlice() {
+		return d.field("Name")
+	}
+	name, _ := d.pairs("Labels")["kubernetes.io/service-name"].(string)
+	return name
+}
 
 // documents are one object, and of a Service its endpoints, unless they are shown elsewhere.
 func (d *described) documents(shown bool) []document {

@@ -62,6 +62,16 @@ func (d *described) slice(metadata map[string]any) ([]document, error) {
 	})}, nil
 }
 
+// portName is the name of the first port of Endpoints or an EndpointSlice; "": it has none.
+func (d *described) portName() string {
+	for _, line := range slices.Concat(d.lines...) {
+		if f := strings.Fields(line); len(f) == 3 && slices.Contains([]string{"TCP", "UDP", "SCTP"}, f[2]) {
+			return unset(f[0])
+		}
+	}
+	return ""
+}
+
 // endpoints makes an Endpoints object of what describe prints.
 func (d *described) endpoints(metadata map[string]any) ([]document, error) {
 	var subsets []any

@@ -110,25 +110,53 @@ func pairsOf(text string) map[string]any {
 // assumedOfTables is what has its default in a Service of a table, as no column shows it.
 const assumedOfTables = "a table of kubectl get does not show traffic policies, source ranges, session affinity and target ports of Services: assumed are policy Cluster, all sources and no affinity. With Local or source ranges the answer may differ: give the output of kubectl get with -o yaml"
 
+// completeBy takes the rows of objects out of which describe prints more, and returns what it prints. Endpoints and EndpointSlices give the
+// row of their Service the name of their port; those of a row with several ports are left out, as it does not show which of them they have.
+func (t *tables) completeBy(blocks []described) []described {
+	for i := range blocks {
+		d := &blocks[i]
+		for kind, is := range map[string]bool{"Service": d.isService(), "Pod": d.isPod(), "Node": d.isNode()} {
+			t.rows[kind] = slices.DeleteFunc(t.rows[kind], func(r tableRow) bool {
+				return is && r["NAME"] == d.field("Name") && (kind == "Node" || r.namespace() == d.field("Namespace"))
+			})
+		}
+	}
+	return slices.DeleteFunc(blocks, func(d described) bool {
+		for _, r := range t.rows["Service"] {
+			if (d.isEndpoints() || d.isSlice()) && r["NAME"] == d.of() && r.namespace() == d.field("Namespace") {
+				if strings.Contains(r["PORT(S)"], ",") {
+					return true
+				}
+				r[endpointsDescribed], r[portName] = "true", d.portName()
+			}
+		}
+		return false
+	})
+}
+
+// The cells of a Service's row that are not from the table.
+const (
+	endpointsDescribed = "described" // its endpoints are described
+	portName           = "port name"
+)
+
 // documents are the objects of the tables.
-func (t *tables) documents() ([]document, error) {
-	var docs []document
+func (t *tables) documents() (docs []document) {
 	for _, r := range t.rows["Node"] {
 		docs = append(docs, r.node())
 	}
 	for _, r := range t.rows["Pod"] {
 		docs = append(docs, r.pod())
 	}
-	if len(t.rows["Service"]) == 0 {
-		return nil, errTable
-	}
 	noted := false
 	for _, r := range t.rows["Service"] {
 		service, ports, err := r.service()
 		if err != nil {
-			return nil, fmt.Errorf("the table's Service %s/%s: %w", r.namespace(), r["NAME"], err)
+			return []document{failed(fmt.Errorf("the table's Service %s/%s: %w", r.namespace(), r["NAME"], err))}
 		}
-		if len(ports) > 0 && r["TYPE"] != "ExternalName" {
+		if r[endpointsDescribed] != "" {
+			ports = nil
+		} else if len(ports) > 0 && r["TYPE"] != "ExternalName" {
 			if err := t.addEndpoints(r, ports); err != nil {
 				service["metadata"].(map[string]any)["annotations"] = map[string]any{NotShown: err.Error()}
 				ports = nil
@@ -146,7 +174,7 @@ func (t *tables) documents() ([]document, error) {
 			docs = append(docs, ports[i].slices(i, service["metadata"].(map[string]any))...)
 		}
 	}
-	return docs, nil
+	return docs
 }
 
 // ofDefault reports whether the Services are of namespace default for sure, as that of the API servers is among them.
@@ -211,8 +239,10 @@ func (r tableRow) service() (map[string]any, []describedPort, error) {
 	for i := range ports {
 		p := &ports[i]
 		q := map[string]any{"port": p.number, "protocol": p.protocol}
-		if len(ports) > 1 {
+		if p.name = r[portName]; len(ports) > 1 {
 			p.name = strings.ToLower(fmt.Sprintf("%d-%s", p.number, p.protocol))
+		}
+		if p.name != "" {
 			q["name"] = p.name
 		}
 		if p.nodePort != 0 {
