@@ -157,6 +157,11 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 		name, _, _ := strings.Cut(text, ":")
 		w.answer.Unless = fmt.Sprintf("the source uses the name %s alone, which DNS looks up in its own namespace %s (from there it is %s.%s)", name, p.Namespace, name, to.service.Namespace)
 	}
+	if from.pod != nil && to.service != nil && w.answer.Cause == nil {
+		if f := c.noDNS(from.pod); f != nil {
+			w.note(*f)
+		}
+	}
 	w.answer.Settle()
 	return w.answer, nil
 }
