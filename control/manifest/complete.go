@@ -16,10 +16,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
-// The networks of Services and Pods that objects do not show: those of kubeadm and kind.
+// The networks of Services, Pods and Nodes that objects do not show: those of kubeadm and kind.
 var (
 	defaultServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	defaultPodCIDRs     = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/64")}
+	defaultNodeCIDRs    = []netip.Prefix{netip.MustParsePrefix("172.18.0.0/16"), netip.MustParsePrefix("fc00:f853:ccd:e793::/64")}
 )
 
 // Made lists the objects and addresses that Complete has invented.

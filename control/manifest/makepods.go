@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 )
@@ -113,13 +115,38 @@ func (c *completion) start(p *corev1.Pod, podCIDRs []netip.Prefix, ready bool) {
 	}
 	p.Status.Phase = corev1.PodRunning
 	condition := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
-	if !ready {
+	if why := ProbeWithoutPort(p); why != "" {
+		condition.Status, condition.Message = corev1.ConditionFalse, why
+	} else if !ready {
 		condition.Status, condition.Message = corev1.ConditionFalse, "the object's status counts fewer Pods as ready"
 	}
 	p.Status.Conditions = []corev1.PodCondition{condition}
 }
 
-// address is one for a Pod: of its node if it is in its network, or else a free one.
+// ProbeWithoutPort tells of a probe without which the Pod does not become ready, to a port by a name that its container has not: the
+// kubelet takes it for failed (pkg/kubelet/prober, ResolveContainerPort); "": there is none.
+func ProbeWithoutPort(p *corev1.Pod) string {
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		for i, probe := range []*corev1.Probe{c.ReadinessProbe, c.StartupProbe} {
+			var port intstr.IntOrString
+			switch {
+			case probe == nil:
+			case probe.HTTPGet != nil:
+				port = probe.HTTPGet.Port
+			case probe.TCPSocket != nil:
+				port = probe.TCPSocket.Port
+			}
+			named := func(q corev1.ContainerPort) bool { return q.Name == port.StrVal }
+			if _, err := strconv.Atoi(port.StrVal); err != nil && port.Type == intstr.String && !slices.ContainsFunc(c.Ports, named) {
+				return fmt.Sprintf("the %s probe of container %s is to port %q, and the container has none of that name", [...]string{"readiness", "startup"}[i], c.Name, port.StrVal)
+			}
+		}
+	}
+	return ""
+}
+
+// address is one for a Pod: of its node if it is in its network and the Node is known, or else a free one.
 func (c *completion) address(p *corev1.Pod, f corev1.IPFamily, podCIDRs []netip.Prefix) (netip.Addr, bool) {
 	var networks []netip.Prefix
 	for _, n := range c.Nodes {
@@ -131,13 +158,19 @@ func (c *completion) address(p *corev1.Pod, f corev1.IPFamily, podCIDRs []netip.
 				return ip, true
 			}
 		}
+		if p.Spec.HostNetwork && len(n.Status.Addresses) > 0 {
+			return netip.Addr{}, false
+		}
 		for _, text := range append(n.Spec.PodCIDRs, n.Spec.PodCIDR) {
 			if cidr, err := kubeaddr.ParsePrefix(text); err == nil {
 				networks = append(networks, cidr)
 			}
 		}
 	}
-	for _, cidr := range slices.Concat(networks, podCIDRs, defaultPodCIDRs) {
+	if podCIDRs = slices.Concat(networks, podCIDRs, defaultPodCIDRs); p.Spec.HostNetwork {
+		podCIDRs = defaultNodeCIDRs
+	}
+	for _, cidr := range podCIDRs {
 		if familyOf(cidr.Addr()) != f {
 			continue
 		}

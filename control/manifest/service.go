@@ -75,6 +75,9 @@ func validateService(s *corev1.Service, v *validation) {
 	if spec.ExternalTrafficPolicy != "" {
 		oneOf(v, "spec.externalTrafficPolicy", spec.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+		if !hasNodePorts(spec) && len(spec.ExternalIPs) == 0 && !fromCluster(s) {
+			v.fail("spec.externalTrafficPolicy", "the API server rejects it: a Service of type %s without externalIPs has no external traffic", spec.Type)
+		}
 	}
 	if spec.HealthCheckNodePort != 0 {
 		v.port("spec.healthCheckNodePort", spec.HealthCheckNodePort)

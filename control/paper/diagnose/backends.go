@@ -189,11 +189,15 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	if svc.Spec.PublishNotReadyAddresses {
 		return cause, false
 	}
-	return Finding{
+	cause = Finding{
 		Code: PodsNotReady, Object: object,
 		Text: fmt.Sprintf("no Pod of %s is ready: %s", object, nearest.Few(states)),
 		Do:   fmt.Sprintf("kubectl -n %s describe pod %s", svc.Namespace, match[0].Name),
-	}, true
+	}
+	if t := c.templateOf(match[0]); t != nil {
+		cause.Do = fmt.Sprintf("see the template of %s, and kubectl -n %s get pods", t, svc.Namespace)
+	}
+	return cause, true
 }
 
 // podsEnded is the finding of a Service all of whose Pods have ended: they get no packets, and are no endpoints.
@@ -306,6 +310,9 @@ func (c *Cluster) stateOf(p *corev1.Pod) string {
 			probe := "its readiness probe fails"
 			if s.Started != nil && !*s.Started {
 				probe = "its startup probe has not succeeded"
+			}
+			if why := manifest.ProbeWithoutPort(p); why != "" {
+				probe = why
 			}
 			return fmt.Sprintf("container %s is running, but %s", s.Name, probe)
 		}

@@ -183,10 +183,15 @@ func (w *inquiry) connections(pod *corev1.Pod, at netip.AddrPort, protocol decis
 		egress.destination, egress.to = sent.Destination, nil
 	}
 	// Nodes reach their own Pods whatever the policies, and what masqueraded packets meet depends on the plugin.
-	if w.from.node != "" || sent.Source != last.Source || w.answer.Record.Masquerade {
+	if w.from.node != "" || sent.Source != last.Source || w.masquerades() {
 		return &egress, nil
 	}
 	return &egress, in
+}
+
+// masquerades reports whether endpoints see another source. What one sends to itself is masqueraded for that alone.
+func (w *inquiry) masquerades() bool {
+	return w.answer.Record.Masquerade && w.answer.Record.MasqueradeReason != decision.MarkHairpin.String()
 }
 
 // unclear is the note about policies that select namespaces by labels which the objects do not have; nil: there are none, or they do
@@ -346,7 +351,7 @@ const managedByController = "endpointslice-controller.k8s.io"
 func (w *inquiry) masked(ep *decision.Endpoint, d *decision.Decision) *Finding {
 	pod := w.owners[ep.AddrPort.Addr()]
 	source, ok := decision.AddressOf(w.nodes.addresses[w.answer.Node], d.ServicePort.Family)
-	if !ok || pod == nil || !w.answer.Record.Masquerade && w.from.node == "" || pod.Spec.NodeName == w.answer.Node {
+	if !ok || pod == nil || !w.masquerades() && w.from.node == "" || pod.Spec.NodeName == w.answer.Node {
 		return nil
 	}
 	f := w.forbidsIngress(&connection{source: source, destination: ep.AddrPort, to: pod, protocol: d.ServicePort.Protocol})

@@ -111,7 +111,7 @@ func (c *Cluster) forbidsIngress(conn *connection) *Finding {
 	if conn.from != nil {
 		peer = "Pod " + nameOf(conn.from).String()
 	}
-	return policyFinding(policies, fmt.Sprintf("ingress from %s to %s of Pod %s", peer, portOf(conn), nameOf(conn.to)))
+	return policyFinding(policies, ingress, conn.to, fmt.Sprintf("ingress from %s to %s of Pod %s", peer, portOf(conn), nameOf(conn.to)))
 }
 
 // forbidsEgress is forbidsIngress for the policies of the source.
@@ -127,14 +127,15 @@ func (c *Cluster) forbidsEgress(conn *connection) *Finding {
 	if conn.to != nil {
 		peer = "Pod " + nameOf(conn.to).String()
 	}
-	return policyFinding(policies, fmt.Sprintf("egress from Pod %s to %s of %s", nameOf(conn.from), portOf(conn), peer))
+	return policyFinding(policies, egress, conn.to, fmt.Sprintf("egress from Pod %s to %s of %s", nameOf(conn.from), portOf(conn), peer))
 }
 
 func portOf(conn *connection) string {
 	return fmt.Sprintf("%d/%s", conn.destination.Port(), conn.protocol)
 }
 
-func policyFinding(policies []*networkingv1.NetworkPolicy, what string) *Finding {
+// policyFinding is about policies that do not allow a connection to a Pod; nil: it is to none.
+func policyFinding(policies []*networkingv1.NetworkPolicy, d direction, to *corev1.Pod, what string) *Finding {
 	var names []string
 	for _, p := range policies {
 		names = append(names, p.Namespace+"/"+p.Name)
@@ -143,11 +144,33 @@ func policyFinding(policies []*networkingv1.NetworkPolicy, what string) *Finding
 	if len(names) > 1 {
 		noun, verb = "NetworkPolicies", "do"
 	}
-	return &Finding{
+	f := &Finding{
 		Code: PolicyForbids, Object: "NetworkPolicy " + names[0], Field: "spec",
 		Text: fmt.Sprintf("%s %s %s not allow %s; the network plugin drops it, if it enforces policies", noun, nearest.Few(names), verb, what),
 		Do:   "add a rule that allows it, or connect from a source that is allowed",
 	}
+	if port := unknownPort(policies, d, to); port != "" {
+		f.Text += fmt.Sprintf(". A rule is for port %q, and no container of Pod %s has a port of that name", port, nameOf(to))
+	}
+	return f
+}
+
+// unknownPort is the name of a port in rules of policies that no container of a Pod has; "": there is none.
+func unknownPort(policies []*networkingv1.NetworkPolicy, d direction, pod *corev1.Pod) string {
+	if pod == nil || arePrinted([]*corev1.Pod{pod}) {
+		return ""
+	}
+	for _, p := range policies {
+		rules, _ := rulesOf(p, d)
+		for _, r := range rules {
+			for _, q := range r.ports {
+				if q.Port != nil && q.Port.Type == intstr.String && !slices.ContainsFunc(containerPorts(pod), func(of corev1.ContainerPort) bool { return of.Name == q.Port.StrVal }) {
+					return q.Port.StrVal
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // allow reports whether a rule of the policies allows the connection. Without policies all is allowed.
@@ -292,5 +315,5 @@ func (c *Cluster) closed(p *corev1.Pod, port uint16, protocol decision.Protocol)
 			return nil
 		}
 	}
-	return policyFinding(policies, "ingress from anywhere to "+strconv.Itoa(int(port))+"/"+protocol.String()+" of Pod "+nameOf(p).String())
+	return policyFinding(policies, ingress, p, "ingress from anywhere to "+strconv.Itoa(int(port))+"/"+protocol.String()+" of Pod "+nameOf(p).String())
 }
