@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -129,15 +130,15 @@ func WriteVirtualServers(w io.Writer, wide bool, all []VirtualServer) error {
 	fmt.Fprintln(t, "VIRTUAL SERVER\tKIND\tSCHEDULER\tAFFINITY\tENDPOINTS")
 	for i := range all {
 		v := &all[i]
-		affinity := ""
-		if v.Affinity > 0 {
+		const unknown = "<unknown>"
+		affinity := "<none>"
+		switch {
+		case v.Affinity > 0:
 			affinity = fmt.Sprintf("ClientIP %ds", v.Affinity)
+		case v.Scheduler == "": // each has one: ipvsadm --stats and --rate print neither
+			affinity = unknown
 		}
-		kind := v.Kind
-		if kind == "" {
-			kind = "<unknown>"
-		}
-		fmt.Fprintln(t, strings.Join([]string{v.Server, kind, orNone(v.Scheduler), orNone(affinity), v.endpoints(wide)}, "\t"))
+		fmt.Fprintln(t, strings.Join([]string{v.Server, cmp.Or(v.Kind, unknown), cmp.Or(v.Scheduler, unknown), affinity, v.endpoints(wide)}, "\t"))
 	}
 	if err := t.Flush(); err != nil {
 		return err
