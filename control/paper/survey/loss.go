@@ -132,7 +132,7 @@ func (s *surveyor) recordLoss(e *end) {
 		if certainty != Certain {
 			l.Doubts = e.doubts
 		}
-		if c.from.Kind == Outside && e.outcome == lost {
+		if c.from.Kind == Outside && e.outcome == lost && e.condition == "" { // others are not followed where the condition holds
 			l.Spared = s.spared(c)
 		}
 		if e.rule == nil && e.chain != "" {

@@ -223,7 +223,7 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 				}
 				for _, m := range r.Matches {
 					if _, to := m.(iptables.Destination); to {
-						if a := onlyAddress(m); a.IsValid() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && !slices.Contains(found, a) {
+						if a := onlyAddress(m); a.IsGlobalUnicast() && !slices.Contains(found, a) {
 							found = append(found, a)
 						}
 					}
