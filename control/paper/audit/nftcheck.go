@@ -161,6 +161,9 @@ func (r *nftReader) checkClusterIPs() {
 		}
 		listed[ip] = -max(listed[ip], -listed[ip])
 	}
+	if r.sets[nftproxy.NoEndpointServices] == nil || r.sets[nftproxy.ServiceIPs] == nil {
+		return // services in it are not known
+	}
 	for ip, line := range listed {
 		if line > 0 {
 			r.problem(fmt.Sprintf("%s has %s, which is not the cluster IP of any service: other programs' packets to it are rejected", nftproxy.ClusterIPs, ip), line)

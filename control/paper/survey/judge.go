@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
@@ -292,7 +293,7 @@ func (s *surveyor) withoutEndpoint(e *end, c *connection, from netip.Addr) bool 
 // through this node's translation. That is so for one from elsewhere under policy Cluster if the endpoint may be on another
 // node, for an endpoint's to itself, and for one from a loopback address.
 func (s *surveyor) keepsSource(c *connection, w *netfilter.Way) bool {
-	if w.Verdict != netfilter.Sent || w.Entry != nil && w.Entry.SNAT || s.isIncomplete("nat", "POSTROUTING") {
+	if w.Verdict != netfilter.Sent || w.Entry != nil && w.Entry.SNAT || s.isIncomplete() {
 		return false
 	}
 	switch c.from.Kind {
@@ -376,14 +377,25 @@ func (s *surveyor) tableOf(r *iptables.Rule) string {
 	return ""
 }
 
-// isIncomplete reports whether the dumps may lack rules of a chain.
-func (s *surveyor) isIncomplete(table, chain string) bool {
+// isIncomplete reports whether the dumps may lack rules of nat at postrouting.
+func (s *surveyor) isIncomplete() bool {
 	for _, d := range s.dumps {
-		if d.Ruleset != nil || d.Table(table) != nil && d.Lists(table, chain) {
+		if d.Ruleset != nil && !s.lacksMasquerading(d) || d.Table("nat") != nil && d.Lists("nat", "POSTROUTING") {
 			return false
 		}
 	}
 	return true
+}
+
+// lacksMasquerading reports whether kube-proxy's table of nftables is there without its base chain at postrouting, or the one that
+// masquerades: as nft list chain prints a few.
+func (s *surveyor) lacksMasquerading(d *iptables.Dump) bool {
+	for _, t := range d.Tables {
+		if strings.HasSuffix(t.Name, " "+nftproxy.Table) {
+			return t.Chain(nftproxy.Masquerading) == nil || !slices.ContainsFunc(t.Chains, func(c *iptables.Chain) bool { return c.Base != nil && c.Base.Hook == "postrouting" })
+		}
+	}
+	return false
 }
 
 func (s *surveyor) wrote(r *iptables.Rule) bool {

@@ -135,12 +135,18 @@ func (c *hookChains) addNative(b *backend) {
 		}
 		for _, h := range []Hook{Prerouting, Output} {
 			if strings.HasSuffix(t.Name, " "+nftproxy.Table) && !slices.ContainsFunc(c.nat[h], func(have base) bool { return have.table == t.Name }) { // nft list map, for one
-				b.lacks = map[string]bool{t.Name: true}
+				if b.lacks == nil {
+					b.lacks = make(map[string]bool)
+				}
+				b.lacks[lackingHook(t.Name, h)] = true
 				c.nat[h] = append(c.nat[h], base{table: t.Name, priority: priorityNAT, backend: b})
 			}
 		}
 	}
 }
+
+// lackingHook is the key in lacks of a table of nftables that has no chain of nat at a hook.
+func lackingHook(table string, h Hook) string { return table + " " + h.String() }
 
 // boolOrder is 1 if the first of two comes last, else -1.
 func boolOrder(last bool) int {

@@ -59,7 +59,7 @@ type backend struct {
 	// nftables: it is nf_tables.
 	nftables bool
 	chains   map[string]map[string]*chain // by table and name
-	lacks    map[string]bool              // tables that the host has, see lacking
+	lacks    map[string]bool              // tables that the host has, see lacking and lackingHook
 }
 
 // lacking returns the tables that the dump does not have, though kube-proxy's chains in others show that the host has them: as

@@ -293,7 +293,7 @@ func (w *walk) visitChain(h Hook, b base) bool {
 // one of which there are other chains has this one, too, and the walk ends there. false: it has ended.
 func (w *walk) listed(b *backend, h Hook, t string) bool {
 	switch {
-	case b.lacks[t] && !w.machine.options.Doubts:
+	case b.lacks[t] && !w.machine.options.Doubts, b.lacks[lackingHook(t, h)]:
 		what := "table " + t
 		if b.native() {
 			what = fmt.Sprintf("kube-proxy's chain of nat at %s", strings.ToLower(h.String()))
