@@ -132,7 +132,8 @@ func (r *nftRule) match(m nftables.Match) {
 		}
 	case nftables.Fib:
 		value, _ := literal(m.Right)
-		if left.Result != "type" || value != "local" || not || len(left.Flags) != 1 {
+		isLocal := value == "local" || value == "2" // as nft -n prints it
+		if left.Result != "type" || !isLocal || not || len(left.Flags) != 1 {
 			r.other = true
 			return
 		}

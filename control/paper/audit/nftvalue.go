@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
 
@@ -33,14 +34,14 @@ func numbersOf(e nftables.Expr) (low, high uint64, ok bool) {
 	return n, n, ok
 }
 
-// portOf is a port; 0: it is none.
+// portOf is a port by its number, or by its name as nft -S prints it; 0: it is none.
 func portOf(e nftables.Expr) uint16 {
 	text, _ := literal(e)
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return 0
+	if n, err := strconv.ParseUint(text, 10, 16); err == nil {
+		return uint16(n)
 	}
-	return uint16(n)
+	named, _ := iptables.ServicePort(text)
+	return named
 }
 
 // protocolOf is a protocol by its name or number; 0: it is none that a Service can have.
