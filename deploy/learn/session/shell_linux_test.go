@@ -133,6 +133,7 @@ func TestShell(t *testing.T) {
 		{"next; echo $?", "nfqproxy: this step has a task, and ends when it is done; \"hint\" helps\n2\n"},
 		{"solution", "answer -5\n"},
 		{"units", "1 Chapter\n  1.1  Unit 1  3 min  begun\n"},
+		{"start 9.9", `nfqproxy: no unit "9.9"`},
 		{"nfqproxy learn", "nfqproxy: a course is running already: \"nfqproxy learn quit\" ends it\n"},
 		{"answer -5", "right: -5\ndone: Step 1\n"},
 		{"next", "1.1 Unit 1\n\nThe unit is finished. All units are finished.\n"},

@@ -37,7 +37,7 @@ exec nfqproxy lab exec "$host" -- "$@"`,
 }
 
 func init() {
-	for _, name := range []string{"answer", "hint", "check", "next", "text", "solution", "reset", "again", "units", "quit"} {
+	for _, name := range []string{"answer", "hint", "check", "next", "text", "solution", "reset", "again", "start", "units", "quit"} {
 		command := name
 		if name == "units" {
 			command = "list"
