@@ -112,7 +112,7 @@ func (c *requestServer) carryOut(ctx context.Context, conn *net.UnixConn, r *req
 	case r.Status:
 		s := c.lab.Status()
 		if c.inside { // hosts have no way to the address outside
-			s.FlowAPI.URL = "unix:" + flowapi.DefaultSocket
+			s.FlowAPI.URL, s.FlowAPI.Browser = "unix:"+flowapi.DefaultSocket, s.FlowAPI.URL
 		}
 		return response{Status: s}, nil
 	case r.Objects:

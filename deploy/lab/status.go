@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -24,10 +25,12 @@ type Status struct {
 type FlowAPIStatus struct {
 	URL   string `json:"url"`   // http://127.0.0.1:10253
 	Token string `json:"token"` // required for changes
+	// Browser is the URL for browsers, where that is another one: a host of the lab uses a socket, which no browser does.
+	Browser string `json:"browser,omitempty"`
 }
 
 // Page is the address of the web page, with the token in it.
-func (s FlowAPIStatus) Page() string { return s.URL + "/#token=" + s.Token }
+func (s FlowAPIStatus) Page() string { return cmp.Or(s.Browser, s.URL) + "/#token=" + s.Token }
 
 // nodeText is the state of a node and its daemons.
 func nodeText(n *labapi.NodeStatus) string {

@@ -125,6 +125,7 @@ func TestShell(t *testing.T) {
 		{"on; echo $?", "on requires a host, as in: on HOST ip address\n2\n"},
 		{"on nobody true", `no host "nobody" in this lab`},
 		{"nfqproxy lab status | head -1", "lab small, up since"},
+		{"nfqproxy lab status | grep Web", "Web page: http://"},
 		{"text", "1.1 Unit 1 (step 1 of 2)\n\nStep 1\n\nText 1.\n\n[to do] Which number?  (answer ...)\n"},
 		{"hint", "first\n"},
 		{"answer --help", "wrong: that is no number\n"},
