@@ -197,18 +197,16 @@ func peek(in *bufio.Reader) []byte {
 }
 
 func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *output, buffered *bufio.Writer, stderr io.Writer) error {
+	capture, err := replay.NewCapture(in)
 	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
 	case f.given("generation"):
 		return fmt.Errorf("--generation requires a flow log, but %s is a capture", name)
 	case f.given("balance"):
 		return fmt.Errorf("--balance requires a flow log, but %s is a capture, which does not show when connections end", name)
-	}
-	if f.output == "pcap" && out.isTerminal() {
+	case f.output == "pcap" && out.isTerminal():
 		return errors.New("-o pcap: standard output is a terminal: give --write FILE, or redirect the output")
-	}
-	capture, err := replay.NewCapture(in)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
 	}
 	decider, err := f.decider(stdin, stderr)
 	if err != nil {
