@@ -106,6 +106,9 @@ func (f *collectFlags) run(ctx context.Context, stdout, stderr io.Writer) error 
 		for _, n := range b.Notes {
 			fmt.Fprintln(stderr, "nfqproxy: missing:", n)
 		}
+		if len(b.Notes) > 0 && os.Geteuid() != 0 {
+			fmt.Fprintln(stderr, "nfqproxy: warning: only root can read rules and connection entries: run it again as root")
+		}
 		fmt.Fprintln(stderr, "wrote", file)
 	}
 	return nil

@@ -52,6 +52,7 @@ for p in $(grep -ls kube-proxy /proc/[0-9]*/cmdline); do
 	[ -z "$config" ] || get kube-proxy.conf cat "${p%cmdline}root$config"
 done
 printf '{"version": 1, "created": "%s", "program": "collect --script", "node": "%s"}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$node" >"$d/bundle.json"
+case $(id -u 2>/dev/null) in '' | 0) ;; *) echo "warning: only root can read rules and connection entries: run it again as root" >&2 ;; esac
 case $out in
 -) tar -C "$tmp" -czf - nfqproxy-bundle ;;
 *gz) tar -C "$tmp" -czf "$out" nfqproxy-bundle && echo "wrote $out" >&2 ;;

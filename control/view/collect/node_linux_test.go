@@ -7,6 +7,9 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,5 +139,14 @@ func checkPackets(t *testing.T, capture []byte, pair Pair) {
 	}
 	if len(directions) != 2 {
 		t.Errorf("captured packets by source: %v, want both", directions)
+	}
+}
+
+// TestScriptWithoutRoot: the script says that it needs root.
+func TestScriptWithoutRoot(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-s", "--", filepath.Join(t.TempDir(), "bundle"))
+	cmd.Stdin = strings.NewReader("id() { echo 1000; }\n" + Script)
+	if text, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(text), "run it again as root\nwrote ") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
