@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // check looks for inconsistencies in all that was read.
@@ -87,6 +89,10 @@ func (r *reader) checkCommented() bool {
 	return len(missing) > 0
 }
 
+// largeCluster is a number of endpoints for which kube-proxy may be in its mode for more than 1000, of which a node's rules may have
+// only a part. In that mode it does not remove chains that are out of use at each change.
+const largeCluster = 300
+
 // checkReferences finds chains that no rule jumps to.
 func (r *reader) checkReferences() {
 	used := make(map[string]bool)
@@ -98,11 +104,24 @@ func (r *reader) checkReferences() {
 	if !r.nat.isComplete("PREROUTING") {
 		return // a part of the rules
 	}
+	endpoints, unused := 0, make(map[string]int)
 	for chain, line := range r.nat.declared {
 		_, _, ok := serviceChain(chain)
-		if (ok || strings.HasPrefix(chain, endpointPrefix)) && !used[chain] {
-			r.problem(fmt.Sprintf("no rule jumps to chain %s", chain), line)
+		isEndpoint := strings.HasPrefix(chain, endpointPrefix)
+		if isEndpoint {
+			endpoints++
 		}
+		if (ok || isEndpoint) && !used[chain] {
+			unused[chain] = line
+		}
+	}
+	if endpoints > largeCluster && len(unused) > 0 {
+		r.gap(fmt.Sprintf("no rule jumps to %s of services and endpoints: with more than 1000 endpoints, kube-proxy removes what is out of use some time later; if it is in use, it lacks its rule",
+			quantity.Count(len(unused), "chain")), slices.Sorted(maps.Values(unused))...)
+		return
+	}
+	for chain, line := range unused {
+		r.problem(fmt.Sprintf("no rule jumps to chain %s", chain), line)
 	}
 }
 

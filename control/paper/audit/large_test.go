@@ -3,6 +3,7 @@ package audit_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,18 @@ func TestLargeCluster(t *testing.T) {
 		have := node.Services[i]
 		if have.Name != want.Name || have.ClusterIP != want.ClusterIP || len(have.Endpoints) != 3 || have.Endpoints[2].AddrPort != want.Endpoints[2].AddrPort {
 			t.Fatalf("%+v, want %+v", have, want)
+		}
+	}
+}
+
+// TestUnusedChainsOfALargeCluster: kube-proxy does not remove them at each change.
+func TestUnusedChainsOfALargeCluster(t *testing.T) {
+	const unused = ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC"
+	for services, wantGaps := range map[int]int{50: 0, 500: 1} {
+		text := strings.Replace(render(t, largeTable(services), decision.IPv4), ":KUBE-SERVICES - [0:0]\n:KUBE-SVC", unused, 1)
+		node := audit.Read(parse(t, text, decision.IPv4))
+		if len(node.Gaps) != wantGaps || len(node.Problems) != 1-wantGaps {
+			t.Errorf("%d services: problems %q, gaps %q", services, node.Problems, node.Gaps)
 		}
 	}
 }
