@@ -20,7 +20,7 @@ const (
 	NotServing
 	// OtherService: it is translated to an endpoint of another service only.
 	OtherService
-	// Untranslated: it is to an address of a service that has endpoints, and not translated.
+	// Untranslated: it is to an address of a service that has endpoints for it, and not translated.
 	Untranslated
 	// NotMasqueraded: its source is unchanged, and the service's packets from there have to be masqueraded.
 	NotMasqueraded
@@ -111,7 +111,7 @@ func (j *judge) see(e *Entry) {
 	to := e.Endpoint()
 	of, index := endpointOf(candidates, to)
 	if of == nil {
-		j.lost(e, candidates, to)
+		j.lost(e, &p, candidates, to)
 		return
 	}
 	if p.Protocol == decision.UDP && !of.Endpoints[index].Serving && anyServing(candidates) {
@@ -133,20 +133,25 @@ func (j *judge) see(e *Entry) {
 }
 
 // lost judges an entry that leads to no endpoint of its service ports.
-func (j *judge) lost(e *Entry, candidates []*decision.ServicePort, to netip.AddrPort) {
+func (j *judge) lost(e *Entry, p *decision.Packet, candidates []*decision.ServicePort, to netip.AddrPort) {
 	c := Contradiction{Kind: NoEndpoint, Service: candidates[0]}
 	if other := j.owners[owner{to, candidates[0].Protocol}]; other != nil {
 		c.Kind, c.Other = OtherService, other
 	}
 	if to == e.Original.Destination {
-		at := slices.IndexFunc(candidates, func(s *decision.ServicePort) bool { return s.HasEndpoints })
-		if at < 0 {
-			return // it was refused, or is of a time without a proxy
+		d := decision.Decide(j.table, p, anyDraw{}, nil, nil)
+		if d.Verdict != decision.DNAT {
+			return // it is refused, as by policy Local or source ranges, or is of a time without a proxy
 		}
-		c = Contradiction{Kind: Untranslated, Service: candidates[at]}
+		c = Contradiction{Kind: Untranslated, Service: d.ServicePort}
 	}
 	j.add(e, c)
 }
+
+// anyDraw is for decisions of which only the verdict counts.
+type anyDraw struct{}
+
+func (anyDraw) Float64() float64 { return 0 }
 
 // add counts an entry.
 func (j *judge) add(e *Entry, c Contradiction) {
