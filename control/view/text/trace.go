@@ -130,10 +130,15 @@ func (x tracing) outcome(w *trace.Way) string {
 	if w.Cut != "" {
 		return x.Paint(Yellow, "not known") + because
 	}
-	if w.Flag != "" && !w.Answer {
-		return x.Paint(Yellow, "not known") + because + "; " + w.Flag + " sets it, --assume continues without"
+	next := "--assume continues"
+	switch {
+	case w.Answer || w.Flag == "":
+	case w.Flag == "--start":
+		next = "--start begins in a chain that is, --assume continues without"
+	default:
+		next = w.Flag + " sets it, --assume continues without"
 	}
-	return x.Paint(Yellow, "not known") + because + "; --assume continues"
+	return x.Paint(Yellow, "not known") + because + "; " + next
 }
 
 // sourceOf is the final source.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -222,6 +223,9 @@ func wayOf(r *netfilter.Result) *Way {
 		w.Flag = "--mac"
 	case iptables.String, iptables.U32:
 		w.Flag = "--payload"
+	}
+	if r.By == nil && r.Table == "nat" && (r.Chain == "PREROUTING" || r.Chain == "OUTPUT") && strings.HasPrefix(r.Why, "chain ") { // and not of a missing table
+		w.Flag = "--start"
 	}
 	if len(r.Forks) > 0 {
 		w.Fork = r.Forks[0]
