@@ -186,7 +186,7 @@ func TestNobodyReads(t *testing.T) {
 func TestFiltersArePassedOn(t *testing.T) {
 	c := observetest.NewCluster()
 	root := newRootCommand(func(string, string) (observe.Observer, error) { return c, nil })
-	args := strings.Fields("flows --service nobody-home --namespace ns --pod shell --node node-a --source 10.0.0.1 --destination 10.0.0.2 --endpoint 10.0.0.3 " +
+	args := strings.Fields("flows --service nobody-home --namespace default --pod shell --node node-a --source 10.0.0.1 --destination 10.0.0.2 --endpoint 10.0.0.3 " +
 		"--port 80 --protocol tcp --verdict dnat --reason balanced --state closed --since 5m --limit 7 --walk words")
 	var stderr bytes.Buffer
 	if code := execute(t.Context(), root, args, strings.NewReader(""), io.Discard, &stderr); code != 0 {
