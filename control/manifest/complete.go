@@ -172,7 +172,8 @@ func (c *completion) slices() error {
 	if len(services) == 0 {
 		return nil
 	}
-	made, err := controllers.NewEndpointSlices().Sync(services, c.Pods, c.nodesOfPods(), nil, time.Time{})
+	pods := slices.DeleteFunc(slices.Clone(c.Pods), func(p *corev1.Pod) bool { return IsHook(p) })
+	made, err := controllers.NewEndpointSlices().Sync(services, pods, c.nodesOfPods(), nil, time.Time{})
 	if err != nil {
 		return err
 	}
@@ -216,8 +217,14 @@ func (o *Objects) sliced(svc *corev1.Service) bool {
 
 // selects reports whether a Service selects a Pod.
 func selects(s *corev1.Service, p *corev1.Pod) bool {
-	return s.Namespace == p.Namespace && len(s.Spec.Selector) > 0 && has(p.Labels, s.Spec.Selector)
+	return s.Namespace == p.Namespace && len(s.Spec.Selector) > 0 && has(p.Labels, s.Spec.Selector) && !IsHook(p)
 }
+
+// IsHook reports whether a Pod that was not read from a cluster runs only for a time, as the test of a Helm chart, which often has the
+// labels that the chart's Service selects.
+func IsHook(p *corev1.Pod) bool { return p.Annotations[annotationHook] != "" && !fromCluster(p) }
+
+const annotationHook = "helm.sh/hook"
 
 // has reports whether labels contain all of some.
 func has(labels, some map[string]string) bool {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
@@ -78,6 +79,12 @@ func validateService(s *corev1.Service, v *validation) {
 		if !hasNodePorts(spec) && len(spec.ExternalIPs) == 0 && !fromCluster(s) {
 			v.fail("spec.externalTrafficPolicy", "the API server rejects it: a Service of type %s without externalIPs has no external traffic", spec.Type)
 		}
+	}
+	if p := spec.TrafficDistribution; p != nil {
+		oneOf(v, "spec.trafficDistribution", *p, corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
+	}
+	if p := spec.IPFamilyPolicy; p != nil {
+		oneOf(v, "spec.ipFamilyPolicy", *p, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)
 	}
 	if spec.HealthCheckNodePort != 0 {
 		v.port("spec.healthCheckNodePort", spec.HealthCheckNodePort)
@@ -155,6 +162,11 @@ func validateServicePorts(spec *corev1.ServiceSpec, v *validation) {
 		path := fmt.Sprintf("spec.ports[%d]", i)
 		v.port(path+".port", p.Port)
 		v.protocol(path+".protocol", p.Protocol)
+		if target := p.TargetPort; target.Type == intstr.Int && target.IntVal != 0 {
+			v.port(path+".targetPort", target.IntVal)
+		} else if target.StrVal != "" && strings.Trim(target.StrVal, "0123456789") != "" { // a number in quotes has a finding
+			v.syntax(path+".targetPort", target.StrVal, apivalidation.IsValidPortName)
+		}
 
 		switch {
 		case p.Name != "":

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Template is an object that has Pods made of a template: a Deployment, StatefulSet, DaemonSet, ReplicaSet,
@@ -64,6 +65,8 @@ type workload struct {
 		Template corev1.PodTemplateSpec `json:"template"`
 		// ServiceName is that of a StatefulSet.
 		ServiceName string `json:"serviceName"`
+		// Selector is read of kinds of API group apps.
+		Selector *metav1.LabelSelector `json:"selector"`
 	} `json:"spec"`
 	Status struct {
 		Replicas      int32  `json:"replicas"`
@@ -98,6 +101,9 @@ func workloadOf(m map[string]any) map[string]any {
 	}
 	w := part(m, "apiVersion", "kind", "metadata")
 	spec := part(m["spec"], "replicas", "template", "serviceName")
+	if m["apiVersion"] == "apps/v1" {
+		maps.Copy(spec, part(m["spec"], "selector"))
+	}
 	if job := part(m["spec"], "jobTemplate"); len(job) > 0 {
 		spec = part(part(job["jobTemplate"], "spec")["spec"], "template")
 	}
@@ -115,11 +121,15 @@ func workloadOf(m map[string]any) map[string]any {
 
 // template keeps an object with a template.
 func (l *loader) template(at Place, t typeName, m map[string]any, duplicates []string) {
-	o, ok := add(l, at, t, workloadOf(m), duplicates, func(w *workload) { defaultPod(&w.Spec.Template.Spec) }, func(*workload, *validation) {})
+	o, ok := add(l, at, t, workloadOf(m), duplicates, func(w *workload) { defaultPod(&w.Spec.Template.Spec) }, func(w *workload, v *validation) {
+		if s, err := metav1.LabelSelectorAsSelector(w.Spec.Selector); err == nil && !s.Empty() && !s.Matches(labels.Set(w.Spec.Template.Labels)) && w.Spec.Selector != nil {
+			v.fail("spec.selector", "the API server rejects it: the labels of spec.template do not match it")
+		}
+	})
 	if !ok {
 		return
 	}
-	if len(o.Spec.Template.Spec.Containers) == 0 { // a Rollout may refer to a Deployment instead
+	if o.Annotations[annotationHook] != "" && !fromCluster(o) || len(o.Spec.Template.Spec.Containers) == 0 { // a Rollout may refer to a Deployment instead
 		l.objects.skip(t)
 		return
 	}

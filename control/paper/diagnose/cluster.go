@@ -81,7 +81,9 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 			c.podsIn[n.Namespace].ended = append(c.podsIn[n.Namespace].ended, p)
 			continue
 		}
-		c.podsIn[n.Namespace].add(p)
+		if !manifest.IsHook(p) {
+			c.podsIn[n.Namespace].add(p)
+		}
 		if !p.Spec.HostNetwork {
 			for _, a := range servicetable.PodAddresses(p) {
 				c.owners[a] = p
