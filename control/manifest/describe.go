@@ -21,12 +21,13 @@ var (
 
 var (
 	tableHead = regexp.MustCompile(`^(NAMESPACE +)?NAME +[A-Z]`)
-	prompt    = regexp.MustCompile(`^(?:[^\n:]*|[\w.-]+@[^\s:]+:\S*?|PS [A-Z]:\\[^\n:]*)[$#%>] *(kubectl|oc|k|microk8s|k3s|minikube)\b[^\n]*\n`)
+	prompt    = regexp.MustCompile(`^(?:(?:[^\n:]*|[\w.-]+@[^\s:]+:\S*?|PS [A-Z]:\\[^\n:]*)[$#%>❯] *(?:sudo )?(?:kubectl|oc|k|microk8s|k3s|minikube)\b|(?:➜ [^\n:]*)?(?:kubectl|oc|microk8s|k3s|minikube) [a-z-])[^\n]*\n`)
 	// lead is what may be above the output besides prompts: blank lines, warnings of kubectl, and fences of Markdown.
 	lead      = regexp.MustCompile("^([ \t]*|Warning: [^\n]*|```[a-z]*)\n")
 	blockHead = regexp.MustCompile(`(?m)^Name: `)
 	// describedHead is the beginning of an object.
 	describedHead = regexp.MustCompile(`\AName: [^\n]*\n(Namespace|Labels|Roles): `)
+	yaml          = regexp.MustCompile(`(?m)^(apiVersion|kind): `)
 	columns       = regexp.MustCompile(` {2,}`)
 )
 
@@ -74,9 +75,12 @@ func kubectlObjects(text string) (docs []document) {
 		})
 		docs = append(docs, d.documents(shown)...)
 	}
+	if yaml.MatchString(text) {
+		left = append(left, "objects in YAML")
+	}
 	if len(left) > 0 {
 		last := &docs[len(docs)-1]
-		last.note = strings.TrimPrefix(fmt.Sprintf("%s. of kubectl describe, only Services, Endpoints, EndpointSlices, Pods and Nodes are read, and not: %s", last.note, nearest.Few(left)), ". ")
+		last.note = strings.TrimPrefix(fmt.Sprintf("%s. of what kubectl prints for people, only Services, Endpoints, EndpointSlices, Pods and Nodes are read, and not: %s; give it as a file of its own", last.note, nearest.Few(left)), ". ")
 	}
 	return docs
 }

@@ -54,13 +54,13 @@ func tableKind(columns []string) string {
 func readTables(text string) tables {
 	t := tables{rows: make(map[string][]tableRow)}
 	var columns []string
-	namespace := "" // of the command
+	head, namespace := "", "" // of the table, and of the command
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \t\r\n")
 		cells := between.Split(strings.TrimLeft(line, " "), -1)
 		switch {
 		case tableHead.MatchString(line):
-			columns = cells
+			columns, head = cells, line
 		case prompt.MatchString(line + "\n"):
 			columns, namespace = nil, ""
 			if m := namespaceFlag.FindStringSubmatch(line); m != nil {
@@ -70,6 +70,7 @@ func readTables(text string) tables {
 			columns = nil
 		case columns != nil && len(cells) >= 2:
 			row := make(tableRow)
+			cells = inColumns(line, head, cells)
 			for i, c := range cells[:min(len(cells), len(columns))] {
 				row[columns[i]] = unset(c)
 			}
@@ -85,6 +86,32 @@ func readTables(text string) tables {
 		}
 	}
 	return t
+}
+
+// inColumns puts an empty cell where a line has none, as Endpoints without addresses that are ready have no cell ENDPOINTS: each
+// other cell begins where the name of its column does.
+func inColumns(line, head string, cells []string) (all []string) {
+	starts := func(text string) (at []int) {
+		for _, gap := range between.FindAllStringIndex(text, -1) {
+			at = append(at, gap[1])
+		}
+		return at
+	}
+	of, at := starts(head), starts(line)
+	if len(at) != len(cells)-1 || len(at) >= len(of) { // none is missing, or the text is indented
+		return cells
+	}
+	all, next := cells[:1:1], 0
+	for _, start := range of {
+		if all = append(all, ""); next < len(at) && at[next] == start {
+			all[len(all)-1] = cells[next+1]
+			next++
+		}
+	}
+	if next < len(at) {
+		return cells
+	}
+	return all
 }
 
 func (r tableRow) namespace() string { return cmp.Or(r["NAMESPACE"], "default") }

@@ -29,7 +29,10 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 	object := objectOf(svc)
 	if why := svc.Annotations[manifest.NotShown]; why != "" && len(found) == 0 {
 		what, do, _ := strings.Cut(why, ": give ")
-		return false, Finding{Code: NotShown, Object: object, Text: fmt.Sprintf("the endpoints of %s are not known: %s", object, what), Do: "give " + do}
+		return false, Finding{
+			Code: NotShown, Object: object, Text: fmt.Sprintf("the endpoints of %s are not known: %s", object, what),
+			Do: "give " + cmp.Or(do, "the output of kubectl get svc,endpointslices -o yaml"),
+		}
 	}
 	if len(svc.Spec.Selector) == 0 {
 		if len(found) == 0 && isAPIServer(svc) && c.lacksSlices(svc) {

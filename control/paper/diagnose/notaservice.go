@@ -287,6 +287,12 @@ func (w *inquiry) isExternal(a netip.Addr) bool {
 // nodePort is about a node port at an address where it is not open.
 func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 	f := Finding{Object: "Service " + s.Name.Service().String(), Field: "spec.ports"}
+	if len(w.nodes.names) == 0 && !to.Addr().IsLoopback() {
+		f.Code = NotShown
+		f.Text = fmt.Sprintf("%d is the node port of %s, and whether a node has the address %s is not known: the objects contain no Nodes", to.Port(), s.Name, to.Addr())
+		f.Do = "add the output of kubectl get nodes -o yaml"
+		return f
+	}
 	if node := w.nodes.with[to.Addr()]; node == "" && !to.Addr().IsLoopback() {
 		f.Code = UnknownAddress
 		f.Text = fmt.Sprintf("%d is the node port of %s, but no Node has the address %s", to.Port(), s.Name, to.Addr())

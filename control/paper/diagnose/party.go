@@ -155,6 +155,9 @@ func (c *Cluster) addressParty(a netip.Addr) *party {
 	default:
 		p = &party{text: "an address of no Pod and no Node", outside: true}
 	}
+	if svc := c.withClusterIP(a); svc != "" {
+		p.text = "the cluster IP of " + svc
+	}
 	p.addrs = []netip.Addr{a}
 	return p
 }
