@@ -302,7 +302,10 @@ func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 	f.Code = NodePortClosed
 	f.Text = fmt.Sprintf("%d is the node port of %s, but node ports are not open on %s", to.Port(), s.Name, to.Addr())
 	f.Do = "use another address of the node, or change --nodeport-addresses of the proxy"
-	if w.from.outside && w.isExternal(to.Addr()) {
+	switch {
+	case to.Addr().IsLoopback(): // in other modes, no value of --nodeport-addresses opens them there
+		f.Do = "use another address of the node; only mode iptables of kube-proxy opens node ports on 127.0.0.1, unless --localhost-nodeports=false or --nodeport-addresses excludes it"
+	case w.from.outside && w.isExternal(to.Addr()):
 		w.answer.Unless = fmt.Sprintf("the network of the cloud translates %s to an internal address of the node, so that the node does not see it", to.Addr())
 	}
 	return f
