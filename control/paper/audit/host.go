@@ -170,7 +170,7 @@ func (h *hosts) shared(x, y *iptables.Dump) (a, b *iptables.Dump) {
 		}
 		if of[i].Tables = all; part.Listing != nil {
 			name := []string{h.after.Name, h.before.Name}[i]
-			h.c.Notes = append(h.c.Notes, name+" may be only a part of the rules: what it lacks may only be missing there")
+			h.part(name)
 			for _, n := range part.Listing.Incomplete {
 				if strings.HasPrefix(n.Text, "listed without -v") {
 					h.c.Notes = append(h.c.Notes, fmt.Sprintf("interfaces of rules: %s, %s", name, n))
@@ -179,6 +179,11 @@ func (h *hosts) shared(x, y *iptables.Dump) (a, b *iptables.Dump) {
 		}
 	}
 	return &of[0], &of[1]
+}
+
+// part notes that a text may lack rules of its host.
+func (h *hosts) part(name string) {
+	h.c.Notes = append(h.c.Notes, fmt.Sprintf("%s may be only a part of the rules: what it lacks may only be missing there", name))
 }
 
 // isPart reports whether a host has more tables than its dump: a listing of some, or kube-proxy's rules of nat or filter without
@@ -198,6 +203,14 @@ func (h *hosts) nftables() {
 		return
 	}
 	h.compared = true
+	for _, of := range []*Host{h.before, h.after} {
+		for _, t := range of.Ruleset.Tables {
+			if proxymode.KubeProxyTable(t) && !newNFTReader(t).isComplete() {
+				h.part(of.Name)
+				break
+			}
+		}
+	}
 	one := CompareNFTables(h.before.Ruleset, h.after.Ruleset, h.all)
 	h.c.Services = append(h.c.Services, one.Services...)
 	h.c.Proxy = append(h.c.Proxy, one.Proxy...)

@@ -17,7 +17,7 @@ func (r *nftReader) check() {
 	r.checkHooks()
 	r.checkShared()
 	r.checkElements()
-	if !missing && r.isComplete() {
+	if !missing && r.leadsToAll() {
 		r.checkUnused()
 	}
 	r.checkClusterIPs()
@@ -28,9 +28,14 @@ func (r *nftReader) check() {
 	r.node.sortIssues()
 }
 
+// leadsToAll reports whether the file has all that leads to the chains of services.
+func (r *nftReader) leadsToAll() bool {
+	return r.chains["nat-prerouting"] != nil && r.chains[nftproxy.Services] != nil && r.sets[nftproxy.ServiceIPs] != nil && r.sets[nftproxy.ServiceNodePorts] != nil
+}
+
 // isComplete reports whether the file has the whole table, and not a few of its chains.
 func (r *nftReader) isComplete() bool {
-	return r.chains["nat-prerouting"] != nil && r.chains[nftproxy.Services] != nil && r.sets[nftproxy.ServiceIPs] != nil && r.sets[nftproxy.ServiceNodePorts] != nil
+	return r.leadsToAll() && r.sets[nftproxy.NoEndpointServices] != nil && r.sets[nftproxy.NoEndpointNodePorts] != nil
 }
 
 // checkMissing records what the file does not show, and reports whether chains are missing that something leads to.
@@ -161,8 +166,8 @@ func (r *nftReader) checkClusterIPs() {
 		}
 		listed[ip] = -max(listed[ip], -listed[ip])
 	}
-	if r.sets[nftproxy.NoEndpointServices] == nil || r.sets[nftproxy.ServiceIPs] == nil {
-		return // services in it are not known
+	if !r.isComplete() {
+		return // the map that has the service may be missing
 	}
 	for ip, line := range listed {
 		if line > 0 {
