@@ -148,6 +148,13 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("%s into %s: %v, want %s", tt.name, tt.dir, err, tt.want)
 		}
 	}
+	damaged := t.TempDir()
+	if err := os.WriteFile(filepath.Join(damaged, experiment.FileRun), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := experiment.Open(damaged); err == nil || !strings.Contains(err.Error(), "run.json: damaged: unexpected end of JSON input: restore it, or run") {
+		t.Errorf("a damaged directory: %v", err)
+	}
 	if _, err := experiment.Open(files); err == nil || !strings.Contains(err.Error(), "is not an experiment's directory") {
 		t.Error(err)
 	}

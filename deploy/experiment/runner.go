@@ -325,13 +325,13 @@ func readRun(dir string) (run Run, err error) {
 
 func readJSON(path string, into any) error {
 	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, into)
+	if err != nil {
+		return err
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("%s: %w", path, err)
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: damaged: %w: restore it, or run the experiment again in another directory", path, err)
 	}
-	return err
+	return nil
 }
 
 func writeJSON(path string, v any) error {
