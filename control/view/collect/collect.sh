@@ -2,8 +2,7 @@
 # Collects what a node does with packets, for nfqproxy: rules, addresses, routes, sysctls, connection entries, versions,
 # and kube-proxy's configuration. It only reads; listing may load kernel modules. Run it as root on the node:
 #   sh collect.sh [FILE]    writes NODE.tar.gz, or FILE; - is standard output, a name without gz at its end a directory
-set -u
-umask 077
+set -u; umask 077
 export LC_ALL=C PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 node=$(uname -n | tr -cd 'A-Za-z0-9._-')
 out=${1:-$node.tar.gz}
