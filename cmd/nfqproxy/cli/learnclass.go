@@ -170,6 +170,9 @@ seeing the solution. A file with a fault gets no grade; the reason is on standar
   nfqproxy learn grade class/ --seed 12345 --students list.csv -o moodle > moodle.csv`,
 		Args: exactly(1, "one directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if output == "moodle" && students == "" {
+				return errors.New("-o moodle requires --students, the list of the class: Moodle finds users by their email addresses, ID numbers or usernames")
+			}
 			if file := filepath.Join(args[0], learn.CourseFile); f.units == "" {
 				if _, err := os.Stat(file); err == nil {
 					f.units = file
