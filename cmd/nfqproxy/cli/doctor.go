@@ -123,6 +123,7 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []d
 		}
 	}
 	diagnose.Sort(found)
+	found = slices.Compact(found) // a ruleset is read for each family
 	namespace := f.namespaces.selected()
 	f.hidden = nil
 	return slices.DeleteFunc(found, func(d diagnose.Finding) bool {

@@ -44,6 +44,10 @@ func withoutNFTable(ruleset *nftables.Ruleset) *Node {
 			}
 		}
 	}
+	if t := proxymode.DaemonTable(ruleset); t != nil {
+		r.gap(fmt.Sprintf("table %s %s is nfqproxy's: its daemon selects the endpoints, and rules do not show the Services", t.Family, t.Name), t.Line)
+		return r.node
+	}
 	r.gap("the ruleset has no table ip kube-proxy or ip6 kube-proxy: kube-proxy did not write rules in nftables mode on this node, or the file does not have them")
 	return r.node
 }

@@ -167,6 +167,7 @@ func TestNFTablesGaps(t *testing.T) {
 		{"a chain", without("\tchain external-ER2S2ZJC-default/bank/tcp/ {"), "line 52: chain external-ER2S2ZJC-default/bank/tcp/ is not in the file"},
 		{"a map", without("\tmap service-nodeports {"), "table ip kube-proxy has no map service-nodeports in the file"},
 		{"elements", terse, "line 1: no map of table ip kube-proxy has elements: the addresses of services are not shown (nft without -t prints them)"},
+		{"nfqproxy", "table ip nfqproxy {\n}\n", "line 1: table ip nfqproxy is nfqproxy's: its daemon selects the endpoints, and rules do not show the Services"},
 		{"all", "table inet filter {\n}\n", "the ruleset has no table ip kube-proxy or ip6 kube-proxy: kube-proxy did not write rules in nftables mode on this node, or the file does not have them"},
 	} {
 		n := audit.ReadNFTables(readRuleset(t, c.text))[0]

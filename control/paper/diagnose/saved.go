@@ -64,6 +64,17 @@ func (a *Answer) See(n *Saved) error {
 		return err
 	}
 	if a.Node == n.Node {
+		// A simulated packet finds the daemon's queues without a reader, and then its copy of the service table.
+		for _, d := range n.Dumps {
+			if d.Ruleset == nil || proxymode.DaemonTable(d.Ruleset) == nil {
+				continue
+			}
+			a.Notes = append(a.Notes, Finding{
+				Code: RulesIncomplete, Text: fmt.Sprintf("nfqproxy serves %s: its daemon decides, which the bundle's rules do not show; they were not followed", n.Node),
+				Do: "on the node, as root: nfqproxy why SOURCE DESTINATION --server unix:/run/nfqproxy/flows.sock",
+			})
+			return nil
+		}
 		return a.seeDecision(n, protocol)
 	}
 	passed := false

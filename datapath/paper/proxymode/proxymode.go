@@ -112,6 +112,16 @@ func KubeProxyTable(t *nftables.Table) bool {
 	return (t.Family == nftables.FamilyIP || t.Family == nftables.FamilyIP6) && t.Name == nftproxy.Table
 }
 
+// DaemonTable is the table of nfqproxy's daemon in the rules of a host; nil: there is none.
+func DaemonTable(r *nftables.Ruleset) *nftables.Table {
+	for _, t := range r.Tables {
+		if (t.Family == nftables.FamilyIP || t.Family == nftables.FamilyIP6) && t.Name == "nfqproxy" {
+			return t
+		}
+	}
+	return nil
+}
+
 // OfChain is the mode of the service proxy that has a chain of that name in a table of iptables.
 func OfChain(table, chain string) (Mode, bool) {
 	mode := chainMode(table, chain)
