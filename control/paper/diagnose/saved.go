@@ -71,7 +71,7 @@ func (a *Answer) See(n *Saved) error {
 			}
 			a.Notes = append(a.Notes, Finding{
 				Code: RulesIncomplete, Text: fmt.Sprintf("nfqproxy serves %s: its daemon decides, which the bundle's rules do not show; they were not followed", n.Node),
-				Do: "on the node, as root: nfqproxy why SOURCE DESTINATION --server unix:/run/nfqproxy/flows.sock",
+				Do: "on the node, as root, give --server unix:/run/nfqproxy/flows.sock instead of --node: then the daemon's recent flows count, too",
 			})
 			return nil
 		}
