@@ -146,7 +146,10 @@ func (in *ruleInput) host(flags *hostFlags, family iptables.Family, stderr io.Wr
 	}
 	note(stderr, notes...)
 	if len(flags.files) > 0 {
-		h = &netfilter.Host{NoForwarding: h.NoForwarding, ForwardingDiffers: h.ForwardingDiffers, RouteLocalnet: h.RouteLocalnet, LocalnetKnown: h.LocalnetKnown}
+		h = &netfilter.Host{
+			NoForwarding: h.NoForwarding, ForwardingDiffers: h.ForwardingDiffers, ReverseFilter: h.ReverseFilter, Bridges: h.Bridges,
+			RouteLocalnet: h.RouteLocalnet, LocalnetKnown: h.LocalnetKnown,
+		}
 	}
 	return flags.load(h)
 }

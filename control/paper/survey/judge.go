@@ -9,7 +9,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
@@ -300,27 +299,6 @@ func (s *surveyor) tableOf(r *iptables.Rule) string {
 		}
 	}
 	return ""
-}
-
-// isIncomplete reports whether the dumps may lack rules of nat at postrouting.
-func (s *surveyor) isIncomplete() bool {
-	for _, d := range s.dumps {
-		if d.Ruleset != nil && !s.lacksMasquerading(d) || d.Table("nat") != nil && d.Lists("nat", "POSTROUTING") {
-			return false
-		}
-	}
-	return true
-}
-
-// lacksMasquerading reports whether kube-proxy's table of nftables is there without its base chain at postrouting, or the one that
-// masquerades: as nft list chain prints a few.
-func (s *surveyor) lacksMasquerading(d *iptables.Dump) bool {
-	for _, t := range d.Tables {
-		if strings.HasSuffix(t.Name, " "+nftproxy.Table) {
-			return t.Chain(nftproxy.Masquerading) == nil || !slices.ContainsFunc(t.Chains, func(c *iptables.Chain) bool { return c.Base != nil && c.Base.Hook == "postrouting" })
-		}
-	}
-	return false
 }
 
 func (s *surveyor) wrote(r *iptables.Rule) bool {
