@@ -2,11 +2,14 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -92,7 +95,7 @@ func (t *Template) count(nodes int) int {
 func (t *Template) pod(i int, node string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: t.Namespace, Name: fmt.Sprintf("%s-%d", t.Name, i), Labels: t.Pod.Labels, Annotations: t.Pod.Annotations,
+			Namespace: t.Namespace, Name: fmt.Sprintf("%s-%d", t.Name, i), Labels: t.labels(i), Annotations: t.Pod.Annotations,
 			OwnerReferences: []metav1.OwnerReference{{Kind: t.Kind, Name: t.Name, Controller: new(true)}},
 		},
 		Spec: t.Pod.Spec,
@@ -101,6 +104,19 @@ func (t *Template) pod(i int, node string) *corev1.Pod {
 		p.Spec.NodeName = node
 	}
 	return p
+}
+
+// labels are those of one of the template's Pods, with those that its controller adds.
+func (t *Template) labels(i int) map[string]string {
+	added := make(map[string]string)
+	switch t.Kind {
+	case "StatefulSet":
+		added[appsv1.StatefulSetPodNameLabel], added[appsv1.PodIndexLabel] = fmt.Sprintf("%s-%d", t.Name, i), strconv.Itoa(i)
+	case "Job":
+		added[batchv1.JobNameLabel], added["job-name"] = t.Name, t.Name
+	}
+	maps.Copy(added, t.Pod.Labels)
+	return added
 }
 
 // start makes a Pod run: it gets addresses, and is ready or not.

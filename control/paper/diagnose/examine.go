@@ -154,21 +154,19 @@ func (e *examination) listeners(w *inquiry, s *decision.ServicePort) {
 // policies checks traffic policies and session affinity.
 func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
 	for _, field := range localPolicies(svc) {
-		if e.placesNotShown(svc) {
-			e.add(*placesNotShown(svc, field))
-			continue
-		}
-		few := e.fewReplicas(svc, s, field)
+		few, hidden := e.fewReplicas(svc, s, field), e.placesNotShown(svc, field)
 		if few != nil {
 			e.add(*few)
+		} else if hidden != nil {
+			e.add(*hidden)
 		}
-		if onNoNode(s) {
+		if onNoNode(s) && hidden == nil {
 			e.add(Finding{
 				Code: NoLocalEndpoints, Object: objectOf(svc), Field: "spec." + field,
 				Text: fmt.Sprintf("%s of %s is Local, and its EndpointSlices do not say on which node an endpoint is: all nodes drop its packets", field, objectOf(svc)),
 				Do:   "set nodeName of each endpoint in the EndpointSlices, or spec." + field + " to Cluster",
 			})
-		} else if few == nil {
+		} else if few == nil && hidden == nil {
 			e.nodesWithout(svc, field)
 		}
 	}

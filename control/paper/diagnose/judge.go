@@ -10,8 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
@@ -378,92 +376,4 @@ func (w *inquiry) objectAt(ep *decision.Endpoint, pod *corev1.Pod) string {
 		return "Node " + node
 	}
 	return objectOf(w.to.service)
-}
-
-// onNoNode reports whether the service port has endpoints that can be used, and none with the name of a node.
-func onNoNode(s *decision.ServicePort) bool {
-	ready := 0
-	for i := range s.Endpoints {
-		if s.Endpoints[i].NodeName != "" {
-			return false
-		}
-		if s.Endpoints[i].Ready {
-			ready++
-		}
-	}
-	return ready > 0
-}
-
-// placesNotShown reports whether the endpoints of a Service are from what kubectl prints for people, which does not show the nodes
-// of all of them.
-func (c *Cluster) placesNotShown(svc *corev1.Service) bool {
-	return slices.ContainsFunc(c.slices[name{Namespace: svc.Namespace, Name: svc.Name}], func(s *discoveryv1.EndpointSlice) bool {
-		return s.Annotations[manifest.ReadyOnly] != "" && slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return deref(e.NodeName) == "" })
-	})
-}
-
-// placesNotShown is the finding about a policy Local of such a Service.
-func placesNotShown(svc *corev1.Service, field string) *Finding {
-	return &Finding{
-		Code: NotShown, Object: objectOf(svc), Field: "spec." + field,
-		Text: fmt.Sprintf("%s of %s is Local, and kubectl does not print here on which nodes its endpoints are", field, objectOf(svc)),
-		Do:   "give the output of kubectl get svc,endpointslices,nodes,pods with -o yaml",
-	}
-}
-
-// policyField is the field with the traffic policy that a decision goes by.
-func policyField(d *decision.Decision) string {
-	if d.Entry == decision.EntryClusterIP {
-		return "internalTrafficPolicy"
-	}
-	return "externalTrafficPolicy"
-}
-
-// isLocal reports whether that policy is Local.
-func (w *inquiry) isLocal(d *decision.Decision) bool {
-	if policyField(d) == "internalTrafficPolicy" {
-		return deref(w.to.service.Spec.InternalTrafficPolicy) == corev1.ServiceInternalTrafficPolicyLocal
-	}
-	return w.to.service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-}
-
-// lacksLocal makes a node without endpoints the cause. If their nodes are not shown, the decision is one about made-up objects.
-func (w *inquiry) lacksLocal(d *decision.Decision) {
-	f := w.noLocal(d)
-	if w.cause(f); f.Code == NotShown {
-		w.answer.Record = nil
-	}
-}
-
-// noLocal is about a node without endpoints under a policy Local.
-func (w *inquiry) noLocal(d *decision.Decision) Finding {
-	svc, field := w.to.service, policyField(d)
-	var elsewhere []string
-	for i := range d.ServicePort.Endpoints {
-		if n := d.ServicePort.Endpoints[i].NodeName; n != "" && n != w.answer.Node {
-			elsewhere = append(elsewhere, n)
-		}
-	}
-	node := "the node"
-	if w.answer.Node != "" {
-		node = "node " + w.answer.Node
-	}
-	f := Finding{
-		Code: NoLocalEndpoints, Object: objectOf(svc), Field: "spec." + field,
-		Text: fmt.Sprintf("%s of %s is Local, and %s has no endpoint for it that gets new flows", field, objectOf(svc), node),
-		Do:   fmt.Sprintf("set spec.%s to Cluster, or run one of its Pods on each node that gets packets", field),
-	}
-	switch {
-	case w.placesNotShown(svc):
-		return *placesNotShown(svc, field)
-	case len(elsewhere) > 0:
-		f.Text += "; there are some on " + nearest.Few(elsewhere)
-		if !slices.ContainsFunc(elsewhere, func(n string) bool { return slices.Contains(w.nodes.names, n) }) {
-			f.Text, f.Do = f.Text+", of which there is no Node here", checkNodeName
-		}
-	case onNoNode(d.ServicePort):
-		f.Text += "; its EndpointSlices do not say on which node an endpoint is"
-		f.Do = "set nodeName of each endpoint in the EndpointSlices, or spec." + field + " to Cluster"
-	}
-	return f
 }

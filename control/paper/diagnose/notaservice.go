@@ -124,7 +124,7 @@ func (w *inquiry) otherNote(object, text string) {
 func (w *inquiry) healthCheck(svc *corev1.Service, node string) {
 	says := "200 if it has an endpoint for it that is ready, 503 if not"
 	for i := range svc.Spec.Ports {
-		if _, cause := w.backends(svc, &svc.Spec.Ports[i], ""); cause.Code == NotShown || w.placesNotShown(svc) {
+		if _, cause := w.backends(svc, &svc.Spec.Ports[i], ""); cause.Code == NotShown || w.placesNotShown(svc, "") != nil {
 			break
 		}
 		says = fmt.Sprintf("503, as no endpoint of the Service on %s is ready: load balancers leave the node out", node)
