@@ -74,6 +74,7 @@ func kubectlObjects(text string) (docs []document) {
 			return (e.isEndpoints() || e.isSlice()) && e.of() == d.field("Name") && e.field("Namespace") == d.field("Namespace")
 		})
 		docs = append(docs, d.documents(shown)...)
+		docs[len(docs)-1].note = d.warnings()
 	}
 	if yaml.MatchString(text) {
 		left = append(left, "objects in YAML")
@@ -168,6 +169,22 @@ func (d *described) of() string {
 	}
 	name, _ := d.pairs("Labels")["kubernetes.io/service-name"].(string)
 	return name
+}
+
+// warnings are the latest events of type Warning, for a note; "": there is none.
+func (d *described) warnings() string {
+	var all []string
+	if i := slices.Index(d.order, "Events"); i >= 0 {
+		for _, line := range d.lines[i] {
+			if row := columns.Split(line, 5); len(row) == 5 && row[0] == "Warning" {
+				all = append(all, row[1]+": "+row[4])
+			}
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("warnings among the events of %s, which are not examined: %s", d.field("Name"), strings.Join(all[max(len(all)-3, 0):], "; "))
 }
 
 // documents are one object, and of a Service its endpoints, unless they are shown elsewhere.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
@@ -161,9 +162,9 @@ func (c *Cluster) NotReady(node string) *Finding {
 	if pods == 0 {
 		text = fmt.Sprintf("node %s is not ready (condition Ready is %s): packets that it gets may be lost", node, conditions[at].Status)
 	}
-	if n := c.readyOn(node); n > 0 {
-		text = fmt.Sprintf("node %s is not ready (condition Ready is %s): EndpointSlices still have %s on it as ready, so new flows go there and may be lost",
-			node, conditions[at].Status, quantity.Count(n, "endpoint"))
+	if n, services := c.readyOn(node); n > 0 {
+		text = fmt.Sprintf("node %s is not ready (condition Ready is %s): EndpointSlices still have %s on it as ready (of %s), so new flows go there and may be lost",
+			node, conditions[at].Status, quantity.Count(n, "endpoint"), nearest.Few(services))
 	}
 	return &Finding{
 		Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions", Text: text,
@@ -248,18 +249,21 @@ func TrackingLosses(node string, earlyDrop, drops, insertFailed uint64, full boo
 // moreConnections is what to do about a full connection table.
 const moreConnections = "raise net.netfilter.nf_conntrack_max (kube-proxy: --conntrack-max-per-core), or have the clients open fewer connections; conntrack -L shows whose they are"
 
-// readyOn is the number of endpoints on a node that EndpointSlices have as ready, each address once.
-func (c *Cluster) readyOn(node string) int {
+// readyOn is the number of endpoints on a node that EndpointSlices have as ready, each address once, and the Services that have them.
+func (c *Cluster) readyOn(node string) (n int, services []string) {
 	addresses := make(map[string]bool)
 	for _, s := range c.objects.EndpointSlices {
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			if deref(e.NodeName) == node && len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
 				addresses[e.Addresses[0]] = true
+				if of := s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]; !slices.Contains(services, of) {
+					services = append(services, of)
+				}
 			}
 		}
 	}
-	return len(addresses)
+	return len(addresses), services
 }
 
 // NodesOf are the nodes of all endpoints of a Service, also of those that get no flows.
