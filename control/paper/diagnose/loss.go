@@ -91,7 +91,7 @@ func lossEffect(l *survey.Loss) effect {
 		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to accept: in nftables, rules of other tables cannot", l.Chain)
 	case l.Rule == nil && l.Chain != "":
 		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to ACCEPT", l.Chain)
-		if l.Table == "filter" {
+		if l.Table == "filter" && l.Chain == "FORWARD" {
 			e.do += "; kube-proxy accepts only packets with its mark"
 		}
 	}
