@@ -38,6 +38,29 @@ func (r *nftReader) isComplete() bool {
 	return r.leadsToAll() && r.sets[nftproxy.NoEndpointServices] != nil && r.sets[nftproxy.NoEndpointNodePorts] != nil
 }
 
+// bare reports whether the table has only the names of chains, as nft list chains prints it.
+func (r *nftReader) bare() bool {
+	if len(r.table.Sets) > 0 {
+		return false
+	}
+	for _, c := range r.table.Chains {
+		if len(c.Rules) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// lacksChains reports whether something leads to chains that the file does not have.
+func (r *nftReader) lacksChains() bool {
+	for to := range r.leads {
+		if r.chains[to] == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // checkMissing records what the file does not show, and reports whether chains are missing that something leads to.
 func (r *nftReader) checkMissing() bool {
 	var missing []string
@@ -96,6 +119,12 @@ func (r *nftReader) checkUnused() {
 
 // checkHooks looks for what leads from the base chains to the services.
 func (r *nftReader) checkHooks() {
+	if r.bare() {
+		if len(r.table.Chains) > 0 {
+			r.gap(fmt.Sprintf("no chain of table %s %s has rules: nft list chains prints none, nft list ruleset does", r.table.Family, r.table.Name), r.table.Line)
+		}
+		return
+	}
 	for _, hook := range []struct{ from, to, effect string }{
 		{"nat-prerouting", nftproxy.Services, "packets from pods and from outside reach no service"},
 		{"nat-output", nftproxy.Services, "the node's own packets reach no service"},

@@ -86,7 +86,7 @@ func (r *nftReader) mark() {
 			p.MasqueradeMark = rule.marked
 		}
 	}
-	if !masquerades {
+	if !masquerades && !r.bare() {
 		r.problem("masquerading has no rule that masquerades marked packets: flows that should be masqueraded get no replies", chain.Line)
 	}
 	for _, c := range r.table.Chains {
@@ -104,11 +104,12 @@ func (r *nftReader) hairpins() {
 	if s == nil {
 		return
 	}
+	complete := r.isComplete() && !r.lacksChains()
 	here := make(map[hairpin]bool, len(s.Elements))
 	for i := range s.Elements {
 		at, ok := hairpinOf(s.Elements[i].Key)
 		here[at] = ok
-		if ok && !r.endpoints[at] {
+		if ok && !r.endpoints[at] && complete {
 			r.problem(fmt.Sprintf("%s has %s (%s), which is not an endpoint of any service", s.Name, at.to, at.protocol), r.lineOf(s, i))
 		}
 	}

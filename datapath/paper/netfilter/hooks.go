@@ -133,8 +133,9 @@ func (c *hookChains) addNative(b *backend) {
 			}
 			*to = append(*to, base{t.Name, priority, at.Type == "route", b, b.chains[t.Name][declared.Name], moved})
 		}
+		bare := len(t.Rules) == 0 // nft list chains
 		for _, h := range []Hook{Prerouting, Output} {
-			if strings.HasSuffix(t.Name, " "+nftproxy.Table) && !slices.ContainsFunc(c.nat[h], func(have base) bool { return have.table == t.Name }) { // nft list map, for one
+			if strings.HasSuffix(t.Name, " "+nftproxy.Table) && (bare || !slices.ContainsFunc(c.nat[h], func(have base) bool { return have.table == t.Name })) { // nft list map, for one
 				if b.lacks == nil {
 					b.lacks = make(map[string]bool)
 				}
