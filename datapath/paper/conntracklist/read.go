@@ -41,6 +41,9 @@ func (e *Error) Error() string {
 // ErrEvents is the error of a text that is a log of events, whose entries may have ended.
 var ErrEvents = errors.New("these are events of conntrack -E: want the entries, which conntrack -L prints")
 
+// ErrCounters is the error of a text that has what connection tracking counts.
+var ErrCounters = errors.New("these are counters of conntrack -S: want the entries, which conntrack -L prints")
+
 // event is in front of each line of such a text.
 var event = regexp.MustCompile(`^[^=]*\[(NEW|UPDATE|DESTROY)\]\s`)
 
@@ -48,8 +51,8 @@ var event = regexp.MustCompile(`^[^=]*\[(NEW|UPDATE|DESTROY)\]\s`)
 const maxLine = 64 << 10
 
 // Read reads the output of conntrack -L, with or without -o extended, id, timestamp and labels, or /proc/net/nf_conntrack:
-// one entry a line. An error is that of r, [ErrEvents], or an
-// [*Error].
+// one entry a line. An error is that of r, [ErrEvents],
+// [ErrCounters], or an [*Error].
 func Read(r io.Reader) ([]Entry, error) {
 	var entries []Entry
 	lines := bufio.NewScanner(r)
@@ -64,6 +67,9 @@ func Read(r io.Reader) ([]Entry, error) {
 		}
 		if event.MatchString(text) {
 			return nil, ErrEvents
+		}
+		if strings.HasPrefix(text, "cpu=") {
+			return nil, ErrCounters
 		}
 		p := parser{text: text, line: number}
 		e, err := p.entry()

@@ -63,6 +63,7 @@ func TestReadErrors(t *testing.T) {
 		{"udp 17 1 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2", "line 1, column 51: the line ends: want src= and dst= of both directions"},
 		{"udp 17 1 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 src=10.0.0.2 dst=10.0.0.1 sport=2 dp", `line 1, column 88: the line ends: want sport= and dport= of both directions: the line is cut off`},
 		{"    [NEW] udp 17 1 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2", ErrEvents.Error()},
+		{"cpu=0   \tfound=120 invalid=3310 insert=0 insert_failed=55", ErrCounters.Error()},
 		{"[1700000000.1]\t[DESTROY] udp 17 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2", ErrEvents.Error()},
 		{"ipv4 3 udp", `line 1, column 6: "3": want the number of the address family`},
 	} {
