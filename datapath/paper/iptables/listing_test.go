@@ -461,3 +461,32 @@ func TestListingWithoutColumns(t *testing.T) {
 		}
 	}
 }
+
+// TestInterfacesThatAreNotListed: without -v, a rule that would make others useless is for an interface.
+func TestInterfacesThatAreNotListed(t *testing.T) {
+	const all = " all -- 0.0.0.0/0 0.0.0.0/0"
+	for _, c := range []struct {
+		chain string
+		rows  []string
+		want  []bool
+	}{
+		{"INPUT (policy DROP)", []string{"ACCEPT" + all, "ACCEPT tcp -- 0.0.0.0/0 0.0.0.0/0 tcp dpt:22", "ACCEPT" + all}, []bool{true, false, true}},
+		{"INPUT (policy ACCEPT)", []string{"ACCEPT" + all + " ctstate RELATED,ESTABLISHED", "ACCEPT" + all + " /* lo */", "DROP" + all}, []bool{false, true, false}},
+		{"FORWARD (policy ACCEPT)", []string{"REJECT" + all + " reject-with icmp-host-prohibited", "REJECT" + all + " reject-with icmp-port-unreachable", "ACCEPT all -- 10.42.0.0/16 0.0.0.0/0"}, []bool{false, true, false}},
+		{"LIBVIRT_FWI (1 references)", []string{"REJECT" + all + " reject-with icmp-port-unreachable"}, []bool{true}},
+		{"CILIUM_FORWARD (1 references)", []string{"ACCEPT" + all}, []bool{true}},
+		{"DOCKER-USER (1 references)", []string{"RETURN" + all}, []bool{false}},
+	} {
+		text := "# iptables -t filter -L -n\nChain " + c.chain + "\ntarget prot opt source destination\n" + strings.Join(c.rows, "\n") + "\n"
+		in, err := ReadInput(strings.NewReader(text), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range in.Dumps[0].Tables[0].Rules {
+			hidden := slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Module() == notListed })
+			if hidden != c.want[i] {
+				t.Errorf("%s: %s: hidden %t, want %t", c.chain, r, hidden, c.want[i])
+			}
+		}
+	}
+}

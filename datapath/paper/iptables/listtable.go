@@ -57,7 +57,7 @@ func (p *part) otherTable() string {
 const notListed = "interfaces"
 
 // hidesInterface reports whether a rule without a condition has one: without it, the rules behind it or the chain's policy would have
-// no effect, or Docker or libvirt writes the rule, always for an interface. Only the last rule of iptables-services, which rejects all,
+// no effect, or Docker, libvirt or Cilium writes the rule, always for an interface. Only the last rule of iptables-services, which rejects all,
 // is often followed by rules that other programs append.
 func (c *listedChain) hidesInterface(r *Rule, last bool) bool {
 	if slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Module() != "comment" }) {
@@ -68,7 +68,7 @@ func (c *listedChain) hidesInterface(r *Rule, last bool) bool {
 		if t == (Reject{"icmp-host-prohibited"}) || t == (Reject{"icmp6-adm-prohibited"}) {
 			return false
 		}
-		return !last || r.Target == Accept && c.Policy == PolicyDrop || strings.HasPrefix(c.Name, "LIBVIRT_")
+		return !last || r.Target == Accept && c.Policy == PolicyDrop || strings.HasPrefix(c.Name, "LIBVIRT_") || c.Name == "CILIUM_FORWARD"
 	case Jump:
 		return c.Name == "DOCKER-ISOLATION-STAGE-1"
 	}
