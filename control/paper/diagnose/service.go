@@ -28,8 +28,7 @@ func (w *inquiry) service() error {
 		return nil
 	}
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
-		w.externalName()
-		return nil
+		return w.externalName()
 	}
 	if why := servicetable.Unserved(svc); why != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone {
 		f := Finding{Code: NotServed, Object: objectOf(svc), Text: fmt.Sprintf("no service proxy serves %s: %s", objectOf(svc), why), Do: "use a Service with a cluster IP"}
@@ -57,17 +56,29 @@ func (w *inquiry) service() error {
 }
 
 // externalName answers a question about a Service that DNS resolves to another name. Its ports count for nothing: a client
-// connects to the port that it names, also if the Service has no ports.
-func (w *inquiry) externalName() {
+// connects to the port that it names, also if the Service has no ports. If the other name is that of a Service, what that one does is
+// the answer.
+func (w *inquiry) externalName() error {
 	svc, external := w.to.service, w.to.service.Spec.ExternalName
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
 		if w.to.port != p.Name && w.to.port != strconv.Itoa(int(p.Port)) {
 			continue
 		}
+		w.to.port = strconv.Itoa(int(p.Port))
 		if f := externalPort(svc, p); f != nil {
 			w.note(*f)
 		}
+		break
+	}
+	if to := w.inCluster(external); to != nil {
+		w.note(Finding{
+			Code: OtherProgram, Object: objectOf(svc), Field: "spec.externalName",
+			Text: fmt.Sprintf("%s is of type ExternalName: DNS resolves it to %s, and the client connects to the same port of that", objectOf(svc), objectOf(to)),
+			Do:   "nothing, unless the port differs",
+		})
+		w.to.service, w.to.text = to, "service "+to.Namespace+"/"+to.Name
+		return w.service()
 	}
 	if w.to.port != "" {
 		external = net.JoinHostPort(external, w.to.port)
@@ -78,6 +89,20 @@ func (w *inquiry) externalName() {
 		Do:   "check that the name resolves, and that it answers from the source; objects do not show it",
 	})
 	w.answer.Unless = external + " does not answer the source, which objects do not show"
+	return nil
+}
+
+// inCluster is the Service of another type that has a name in the DNS of the cluster; nil: none has.
+func (c *Cluster) inCluster(dns string) *corev1.Service {
+	parts := strings.Split(strings.TrimSuffix(strings.ToLower(dns), "."), ".")
+	if len(parts) < 3 || parts[2] != "svc" {
+		return nil
+	}
+	to := c.services[name{Namespace: parts[1], Name: parts[0]}]
+	if to == nil || to.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil
+	}
+	return to
 }
 
 // externalPort is the finding of a Service of type ExternalName whose port is to be translated; nil: it is not. Whether the

@@ -135,6 +135,7 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 		return nil, &QuestionError{"node", "node", fmt.Errorf("there is no Node %s; known: %s", q.Node, nearest.Few(c.nodes.names))}
 	}
 	w.given, w.decided = q.Node, q.Decided
+	asked := to.service // of type ExternalName, it may lead to another one
 	switch {
 	case to.unnamed != nil:
 		w.cause(*to.unnamed)
@@ -153,11 +154,11 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 	if err != nil {
 		return nil, &QuestionError{"to", "destination", err}
 	}
-	if p := from.pod; p != nil && to.service != nil && p.Namespace != to.service.Namespace && !strings.ContainsAny(text, "/.") && w.answer.Cause == nil && w.answer.Unless == "" {
+	if p := from.pod; p != nil && asked != nil && p.Namespace != asked.Namespace && !strings.ContainsAny(text, "/.") && w.answer.Cause == nil && w.answer.Unless == "" {
 		name, _, _ := strings.Cut(text, ":")
-		w.answer.Unless = fmt.Sprintf("the source uses the name %s alone, which DNS looks up in its own namespace %s (from there it is %s.%s)", name, p.Namespace, name, to.service.Namespace)
+		w.answer.Unless = fmt.Sprintf("the source uses the name %s alone, which DNS looks up in its own namespace %s (from there it is %s.%s)", name, p.Namespace, name, asked.Namespace)
 	}
-	if from.pod != nil && to.service != nil && w.answer.Cause == nil {
+	if from.pod != nil && asked != nil && w.answer.Cause == nil {
 		if f := c.noDNS(from.pod); f != nil {
 			w.note(*f)
 		}

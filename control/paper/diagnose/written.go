@@ -39,6 +39,11 @@ func badExternalName(svc *corev1.Service) *Finding {
 		f.Do = "write only a DNS name, without protocol, port or path"
 		return f
 	}
+	if parts := strings.Split(strings.ToLower(external), "."); len(parts) > 2 && parts[0] == svc.Name && parts[1] == svc.Namespace && parts[2] == "svc" {
+		f.Text = fmt.Sprintf("the externalName of %s is its own name, which DNS never resolves to an address", objectOf(svc))
+		f.Do = "write the name of another host, or use a Service with a selector"
+		return f
+	}
 	return nil
 }
 
