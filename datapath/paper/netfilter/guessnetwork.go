@@ -223,7 +223,7 @@ func (g *guesser) lan(network netip.Prefix, device, format string, args ...any) 
 func (g *guesser) inner() string {
 	var names []string
 	for _, i := range g.host.Interfaces {
-		if i.Name != loopbackName && i.Name != g.uplink && len(i.Addresses) == 0 && !isDockerBridge(i.Name) && g.names(i.Name) > 0 {
+		if i.Name != loopbackName && i.Name != g.uplink && len(i.Addresses) == 0 && !isDockerBridge(i.Name) && !g.leadsToNetwork(i.Name) && g.names(i.Name) > 0 {
 			names = append(names, i.Name)
 		}
 	}
@@ -236,6 +236,13 @@ func (g *guesser) inner() string {
 		return names[0]
 	}
 	return ""
+}
+
+// leadsToNetwork reports whether a network is known to be behind a device, such as that of the pods.
+func (g *guesser) leadsToNetwork(device string) bool {
+	return slices.ContainsFunc(g.host.Routes, func(r Route) bool {
+		return r.Interface == device && r.Destination.Bits() > 0 && !r.Destination.IsSingleIP()
+	})
 }
 
 // takeUnplaced takes the addresses without a device from the host.
