@@ -20,7 +20,7 @@ var (
 )
 
 var (
-	tableHead = regexp.MustCompile(`^(NAMESPACE +)?NAME +[A-Z]`)
+	tableHead = regexp.MustCompile(`^(NAMESPACE[ \t]+)?NAME[ \t]+[A-Z]`)
 	prompt    = regexp.MustCompile(`^(?:(?:[^\n:]*|[\w.-]+@[^\s:]+:\S*?|PS [A-Z]:\\[^\n:]*)[$#%>❯] *(?:sudo )?(?:kubectl|oc|k|microk8s|k3s|minikube)\b|(?:➜ [^\n:]*)?(?:kubectl|oc|microk8s|k3s|minikube) [a-z-])[^\n]*\n`)
 	// lead is what may be above the output besides prompts: blank lines, warnings of kubectl, and fences of Markdown.
 	lead      = regexp.MustCompile("^([ \t]*|Warning: [^\n]*|```[a-z]*)\n")
