@@ -259,5 +259,3 @@ func maskedMark(mark, mask string) (iptables.MaskedValue, bool) {
 	}
 	return iptables.MaskedValue{Value: uint32(value), Mask: uint32(bits)}, true
 }
-
-func few(names []string) string { return nearest.Few(names) }
