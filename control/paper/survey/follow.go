@@ -236,8 +236,8 @@ func (s *surveyor) staysOnBridge(c *connection, way *netfilter.Way) bool {
 	return bridge && !passes && way.Out == c.from.Device && way.Entry != nil && way.Entry.Translated() && !way.Entry.SNAT
 }
 
-// replyEnd is the end of a reply, if a rule or routing drops it, or a rule keeps connection tracking from recognizing it: then it is not translated
-// back, or kube-proxy drops it as invalid.
+// replyEnd is the end of a reply, if a rule or routing drops it, or a rule keeps connection tracking from recognizing it: then it
+// is not translated back, or kube-proxy drops it as invalid.
 func (s *surveyor) replyEnd(c *connection, way, w *netfilter.Way) (e end, is bool) {
 	if w.Tracking != netfilter.TrackingEstablished && s.ipvs == nil && (way.Packet.Destination != c.to || w.By != nil && s.wrote(w.By)) {
 		if r := untracker(w.Path, way.Path); r != nil {
