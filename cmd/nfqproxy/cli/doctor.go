@@ -56,8 +56,8 @@ entries with the Services, and names entries that contradict them: give --object
 With --node, it does the same for a bundle from nfqproxy collect, with the node's
 addresses, routes, sysctls, virtual servers and connection entries. For a directory with
 the bundles of several nodes, it lists each cause once, with the nodes that have it. With
---objects in addition to --rules or --node, it also compares the node's rules or virtual
-servers with the objects.
+--objects or --kubeconfig in addition to --rules or --node, it also compares the node's
+rules or virtual servers with the objects.
 
 The exit code is 0 if there are no errors or warnings, 1 if there are, and 2 if the command
 fails.`,
@@ -110,7 +110,7 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []d
 	case f.node.conntrack != "":
 		found, err = f.ofEntries(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr())
 	case bundleIn(f.table.name) != "" || len(f.rules) > 0 || f.node.given():
-		found, examined, err = f.ofRules(cmd.InOrStdin(), cmd.ErrOrStderr())
+		found, examined, err = f.ofRules(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr())
 	default:
 		found, err = f.ofCluster(cmd.Context(), connect, cmd.InOrStdin(), cmd.ErrOrStderr())
 	}

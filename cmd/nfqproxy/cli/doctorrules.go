@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
@@ -24,28 +26,22 @@ import (
 const rulesMemory = 800 << 20
 
 // ofRules returns the findings about dumps or bundles, and the scope of the examination of each family of each node.
-func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
+func (f *doctorFlags) ofRules(ctx context.Context, stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	path, flag := bundleIn(f.table.name), "--rules"
 	if path != "" {
 		flag = "--node " + path
 	}
-	if f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
-		return nil, nil, fmt.Errorf("%s cannot be used with --kubeconfig, --lab, --server and --cluster: give one of them", flag)
+	if f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
+		return nil, nil, fmt.Errorf("%s cannot be used with --lab, --server and --cluster: give one of them", flag)
 	}
 	if f.node.ipvs == "" && len(f.rules) == 0 && path == "" {
 		return nil, nil, errors.New("--host and --sets require --rules or --ipvs: give the output of iptables-save, or of ipvsadm -Sn, too")
 	}
 	var objects *manifest.Objects
-	if len(f.table.objects) > 0 {
-		name := f.table.name
-		if path != "" {
-			f.table.name = "" // each bundle has its node's
-		}
-		if objects, err = f.table.read(stdin); err != nil {
+	if f.namesObjects() {
+		if objects, err = f.compared(ctx, stdin, stderr); err != nil {
 			return nil, nil, err
 		}
-		f.table.name = name
-		note(stderr, objects.Notes...)
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
 	if path == "" && len(f.rules) == 0 {
@@ -66,7 +62,11 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 		return f.examine(inputOf(nodes[0]), objects, stderr)
 	}
 	all := make([]diagnose.OfOneNode, len(nodes))
+	hosts := make(map[string]*netfilter.Host)
 	for i, n := range nodes {
+		if hosts[n.Name], _, err = n.Host(iptables.IPv4); err != nil {
+			return nil, nil, fmt.Errorf("node %s: %w", n.Name, err)
+		}
 		of, about, err := f.examine(inputOf(n), objects, stderr)
 		if err != nil {
 			return nil, nil, fmt.Errorf("node %s: %w", n.Name, err)
@@ -79,7 +79,21 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 		all[i] = diagnose.OfOneNode{Node: n.Name, Findings: of}
 		examined = append(examined, about...)
 	}
-	return diagnose.MergeNodes(all), examined, nil
+	return diagnose.MergeNodes(append(all, diagnose.WrongNeighbours(hosts)...)), examined, nil
+}
+
+// compared are the objects that rules are compared with.
+func (f *doctorFlags) compared(ctx context.Context, stdin io.Reader, stderr io.Writer) (objects *manifest.Objects, err error) {
+	if len(f.table.objects) > 0 && f.kubeconfig+f.daemons.context == "" {
+		objects, err = f.table.read(stdin) // as they are: what manifests lack, the rules have
+	} else {
+		objects, err = f.read(ctx, stdin, stderr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	note(stderr, objects.Notes...)
+	return objects, nil
 }
 
 // examine examines one node: its rules, virtual servers and connection entries; and compares them with objects, if there are some.

@@ -24,7 +24,7 @@ type hostFlags struct {
 }
 
 func (f *hostFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.files, "host", nil, "file with the output of \"ip -j addr\", of \"ip -j route\", or of both on the host; may be repeated")
+	flags.StringArrayVar(&f.files, "host", nil, "file with the output of \"ip -j addr\", \"ip -j route\" or \"ip -j neigh\" on the host, or of several of them; may be repeated")
 	flags.StringArrayVar(&f.addresses, "address", nil, "an address of the host: [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16 (default device: guessed); may be repeated")
 	flags.StringArrayVar(&f.routes, "route", nil, "a route of the host: NETWORK=DEVICE[,GATEWAY], for example 10.244.2.0/24=eth0,172.20.0.3; may be repeated")
 	flags.BoolVar(&f.noForwarding, "no-forwarding", false, "the host does not forward packets")

@@ -9,6 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
@@ -29,10 +30,13 @@ func proxyText(dumps []*iptables.Dump, s *survey.Survey) string {
 		}
 		texts = append(texts, text)
 	}
-	if len(texts) == 0 {
-		return "the rules do not show one"
+	switch {
+	case len(texts) > 0:
+		return strings.Join(texts, "; ")
+	case slices.ContainsFunc(dumps, func(d *iptables.Dump) bool { t := d.Table("nat"); return t != nil && t.Has(kubechains.Services) }):
+		return "kube-proxy; there are no services that would show its mode"
 	}
-	return strings.Join(texts, "; ")
+	return "the rules do not show one"
 }
 
 // dumpName is "in iptables-nft (node.rules)": the back end, and the file if there are several; empty: neither is known.

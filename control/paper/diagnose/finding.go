@@ -111,6 +111,9 @@ const (
 
 	OnlyDefaultRoute Code = "NFQ094" // a node has no route of its own to an endpoint, though to others
 
+	NoNeighbour    Code = "NFQ097" // a host did not answer a node that sends it packets for endpoints
+	WrongNeighbour Code = "NFQ098" // a node sends packets for another node's address to a device that is not its
+
 	SameTuple Code = "NFQ095" // packets were dropped because another one of the same addresses and ports made the entry
 
 	PodsOutside Code = "NFQ096" // Pods have addresses outside of the network that the proxy takes for the Pods'
@@ -149,7 +152,7 @@ func Codes() []Code {
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
 		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows, HostRuleMayDrop, HostRuleUnclear, HostRuleQueues, NotTranslated, NotMasqueraded, TwoBackEnds,
 		SameBridge, ReplyBypasses, Depends, BehindBalancer, OtherProgram,
-		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, SameTuple, PodsOutside,
+		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, NoNeighbour, WrongNeighbour, SameTuple, PodsOutside,
 		StaleConnections, EntryElsewhere, EntryNotTranslated, EntryNotMasqueraded,
 		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers, RulesOutdated, ServerInNoSet,
 		ProxyOutdated, ProxyUnknown, ProxyTranslation, ProxyLags,
@@ -174,7 +177,7 @@ func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, SharedAddress, OutsideCIDR,
 		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
-		ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, PodsOutside, StaleConnections, AddressOnly, LeftOverServers, ProxyOutdated, ProxyUnknown, ProxyTranslation:
+		ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, NoNeighbour, PodsOutside, StaleConnections, AddressOnly, LeftOverServers, ProxyOutdated, ProxyUnknown, ProxyTranslation:
 		return Warning
 	case NodesWithout, AffinityToOne, SameTuple, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
 		OldConnections, RulesIncomplete, HostRuleUnclear, SameBridge, Depends, BehindBalancer, OtherProgram:
@@ -229,7 +232,11 @@ type Finding struct {
 
 // AboutHost reports whether routes, sysctls or devices of a node are the cause, and not its rules.
 func (f *Finding) AboutHost() bool {
-	return f.aboutHost || f.Code == BrokenRoute || f.Code == OnlyDefaultRoute || f.Code == ReverseFilter
+	switch f.Code {
+	case BrokenRoute, OnlyDefaultRoute, ReverseFilter, NoNeighbour, WrongNeighbour:
+		return true
+	}
+	return f.aboutHost
 }
 
 // Wrong reports whether it is an error or a warning, and not ignored.

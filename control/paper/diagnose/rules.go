@@ -78,7 +78,7 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 		}
 		found = append(found, lossFinding(l, len(dumps) > 1, known.TraceFlags))
 	}
-	found = append(found, strayFindings(s)...)
+	found = append(append(found, strayFindings(s)...), unansweredFindings(s)...)
 	Sort(found)
 	e := examined(dumps, s)
 	unclear := make(map[string]bool)

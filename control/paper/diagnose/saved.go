@@ -145,7 +145,7 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	}
 	var reached []netip.AddrPort
 	var failing map[Finding][]netip.AddrPort
-	var notes, strays []Finding
+	var notes, strays, unanswered []Finding
 	blocked := servers
 	if len(n.Dumps) > 0 {
 		from := addrPort(a.Record.Source).Addr()
@@ -166,7 +166,7 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 			}
 		}
 		blocked = append(blocked, found...)
-		notes, strays = unknownEnd(s), strayFindings(s)
+		notes, strays, unanswered = unknownEnd(s), strayFindings(s), unansweredFindings(s)
 	}
 	a.NodeIs += "; " + what + " were followed"
 	if n.Alone {
@@ -191,6 +191,10 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	for i := range strays {
 		a.Notes = append(a.Notes, strays[i])
 		a.Unless = cmp.Or(a.Unless, "the default gateway, to which "+n.Node+" sends packets for some endpoints, does not know the way")
+	}
+	for i := range unanswered {
+		a.Notes = append(a.Notes, unanswered[i])
+		a.Unless = cmp.Or(a.Unless, "a neighbour of "+n.Node+" that did not answer it still does not")
 	}
 	switch {
 	case len(notes) == 0 || a.Cause != nil:

@@ -41,6 +41,9 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err e
 		if err != nil {
 			return nil, nil, err
 		}
+		if err := n.addNeighbours(h, family); err != nil {
+			return nil, nil, err
+		}
 		note, err := n.addRules(h, family, tables)
 		if err != nil {
 			return nil, nil, err

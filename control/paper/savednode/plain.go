@@ -123,6 +123,25 @@ func routesOf(text []byte) []byte {
 	return encoded(text, list)
 }
 
+// neighboursOf reads the output of ip neigh: "10.0.0.2 dev eth0 lladdr 02:00:00:00:00:02 REACHABLE".
+func neighboursOf(text []byte) []byte {
+	var list []map[string]any
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 4 {
+			continue
+		}
+		n := map[string]any{"dst": words[0], "state": words[len(words)-1:]}
+		for i, w := range words[1 : len(words)-1] {
+			if w == "dev" || w == "lladdr" {
+				n[w] = words[i+2]
+			}
+		}
+		list = append(list, n)
+	}
+	return encoded(text, list)
+}
+
 // rulesOf reads the output of ip rule: "100: from all fwmark 0x1/0x1 lookup 100".
 func rulesOf(text []byte) []byte {
 	var list []map[string]any

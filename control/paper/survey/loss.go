@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -118,6 +119,9 @@ func (s *surveyor) recordLoss(e *end) {
 		effect = NoWay
 	}
 	key := lossKey{effect, certainty, e.condition, e.rule, e.table, e.chain, e.noWay, e.bridge}
+	if strings.HasPrefix(e.noWay, "there is no route to ") { // one cause for all addresses
+		key.why = fmt.Sprint("no route, translated: ", e.endpoint.IsValid())
+	}
 	l := s.losses[key]
 	if l == nil {
 		l = &Loss{
@@ -142,7 +146,7 @@ func (s *surveyor) recordLoss(e *end) {
 		s.order = append(s.order, l)
 	}
 	l.Part = l.Part || e.part
-	l.add(c, e)
+	l.add(c, e, s.known.Only != nil)
 }
 
 // maxSpared is the maximum number of networks that are tried as the source of one connection.
@@ -183,9 +187,9 @@ func (s *surveyor) policyPlace(table, chain string) (file string, line int) {
 	return "", 0
 }
 
-// add counts a connection, once for all its ways.
-func (l *Loss) add(c *connection, e *end) {
-	if e.endpoint.IsValid() && len(l.Endpoints) < maxNamed && !slices.Contains(l.Endpoints, e.endpoint) {
+// add counts a connection, once for all its ways. all: it names all endpoints, and not only the first ones.
+func (l *Loss) add(c *connection, e *end, all bool) {
+	if e.endpoint.IsValid() && (all || len(l.Endpoints) < maxNamed) && !slices.Contains(l.Endpoints, e.endpoint) {
 		l.Endpoints = append(l.Endpoints, e.endpoint)
 	}
 	if l.last == c {
@@ -206,7 +210,7 @@ func (l *Loss) add(c *connection, e *end) {
 	}
 }
 
-// maxNamed is the maximum number of endpoints that a loss names.
+// maxNamed is the maximum number of endpoints that a loss of many connections names.
 const maxNamed = 20
 
 // recordIntended records what kube-proxy does on purpose.

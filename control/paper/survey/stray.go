@@ -3,6 +3,8 @@ package survey
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
 // Stray is an endpoint to which only the default route of the node leads, although it has routes of its own to others.
@@ -16,9 +18,17 @@ type Stray struct {
 	Titles []string
 }
 
-// strays finds such endpoints of the services that were followed.
-func (s *surveyor) strays() {
-	at := make(map[netip.Addr]int)
+// Unanswered is a neighbour that did not answer the node the last time it asked for its hardware address.
+type Unanswered struct {
+	netfilter.Neighbour
+	// To are endpoints that the node sends packets for to it, and Titles their service ports.
+	To     []netip.Addr
+	Titles []string
+}
+
+// endpointTitles are the endpoints of the services that were followed, in their order, and the service ports of each.
+func (s *surveyor) endpointTitles() (all []netip.Addr, titles map[netip.Addr][]string) {
+	titles = make(map[netip.Addr][]string)
 	seen := make(map[string]bool)
 	for i := range s.targets {
 		port := s.targets[i].port
@@ -28,22 +38,40 @@ func (s *surveyor) strays() {
 		seen[port.Title()] = true
 		for _, e := range port.Endpoints {
 			to := e.AddrPort.Addr()
-			if !to.IsValid() {
-				continue
+			switch known := titles[to]; {
+			case !to.IsValid():
+			case known == nil:
+				all = append(all, to)
+				fallthrough
+			case known[len(known)-1] != port.Title():
+				titles[to] = append(known, port.Title())
 			}
-			n, known := at[to]
-			if !known {
-				route, other, is := s.machine.OnlyDefault(to)
-				if !is {
-					at[to] = -1
-					continue
-				}
-				n = len(s.survey.Strays)
-				at[to] = n
-				s.survey.Strays = append(s.survey.Strays, Stray{To: to, Gateway: route.Via, Other: other.Destination, OtherVia: other.Via})
-			}
-			if n >= 0 && !slices.Contains(s.survey.Strays[n].Titles, port.Title()) {
-				s.survey.Strays[n].Titles = append(s.survey.Strays[n].Titles, port.Title())
+		}
+	}
+	return all, titles
+}
+
+// atNeighbours finds what is wrong with the next steps of packets to the endpoints, which rules and routes do not show.
+func (s *surveyor) atNeighbours() {
+	all, titles := s.endpointTitles()
+	at := make(map[netip.Addr]int)
+	for _, to := range all {
+		if route, other, is := s.machine.OnlyDefault(to); is {
+			s.survey.Strays = append(s.survey.Strays, Stray{To: to, Gateway: route.Via, Other: other.Destination, OtherVia: other.Via, Titles: titles[to]})
+		}
+		n, is := s.machine.Unanswered(to)
+		if !is {
+			continue
+		}
+		if _, known := at[n.Addr]; !known {
+			at[n.Addr] = len(s.survey.Unanswered)
+			s.survey.Unanswered = append(s.survey.Unanswered, Unanswered{Neighbour: n})
+		}
+		u := &s.survey.Unanswered[at[n.Addr]]
+		u.To = append(u.To, to)
+		for _, t := range titles[to] {
+			if !slices.Contains(u.Titles, t) {
+				u.Titles = append(u.Titles, t)
 			}
 		}
 	}

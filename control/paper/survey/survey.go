@@ -41,6 +41,8 @@ type Survey struct {
 	IPVS bool
 	// Strays are endpoints whose packets go to the default gateway, as the node has no route of its own to them.
 	Strays []Stray
+	// Unanswered are neighbours that did not answer the node, and that packets for endpoints go to.
+	Unanswered []Unanswered
 	// Reached are the endpoints that the connection of [Known.Only] reaches, and whose replies come back.
 	Reached []netip.AddrPort
 }
@@ -121,7 +123,7 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 	s.followTunnels()
 	s.followNeighbours()
 	s.followHealthChecks()
-	s.strays()
+	s.atNeighbours()
 	if forwarded != nil { // no connection to a service
 		s.survey.Connections, s.survey.Judged = 0, 0
 		for _, l := range s.order {

@@ -33,6 +33,8 @@ type Host struct {
 	// Bridges are the Linux bridges, by name, and whether what goes from one port to another passes the rules
 	// (net.bridge.bridge-nf-call-iptables, or nf_call_iptables of the bridge). nil: not known. It is not simulated.
 	Bridges map[string]bool
+	// Neighbours are the host's neighbour entries (ARP, neighbor discovery). They are not simulated: they change without anybody's doing.
+	Neighbours []Neighbour
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
 	RouteLocalnet bool
 	// LocalnetKnown: RouteLocalnet is what the host has, whatever its rules are.
@@ -109,6 +111,17 @@ type Route struct {
 	Others      []string   // devices of other next hops, which are not simulated
 	Source      netip.Addr // preferred source of local packets; not valid: an address of the interface
 	Metric      uint32
+}
+
+// Neighbour is an entry of the host's neighbour table.
+type Neighbour struct {
+	Addr      netip.Addr
+	Interface string
+	MAC       iptables.MACAddress // zero: not known
+	// Unanswered is FAILED, if the last attempt to resolve the address got no answer, or INCOMPLETE, if there is none yet; empty: neither.
+	Unanswered string
+	// Permanent: an administrator or a program set it, and the host does not ask.
+	Permanent bool
 }
 
 // Socket is a listening or receiving socket of a program on the host.

@@ -15,7 +15,7 @@ import (
 )
 
 // Read adds the content of a file to the host: the output of `ip -j addr`, of `ip -j route` or `ip
-// -6 -j route`, or several of them one after the other. It ignores other fields of that output.
+// -6 -j route`, of `ip -j neigh`, or several of them one after the other. It ignores other fields of that output.
 func (h *Host) Read(r io.Reader) error {
 	decoder := json.NewDecoder(r)
 	for n := 1; ; n++ {
@@ -36,8 +36,8 @@ func (h *Host) Read(r io.Reader) error {
 	}
 }
 
-// ipObject is an element of either output: an interface has a name, and a route a
-// destination.
+// ipObject is an element of either output: an interface has a name, a route a destination, and a neighbour
+// a destination and a state.
 type ipObject struct {
 	IfName   string   `json:"ifname"`
 	LinkType string   `json:"link_type"`
@@ -53,7 +53,9 @@ type ipObject struct {
 		NoPrefixRoute bool   `json:"noprefixroute"`
 	} `json:"addr_info"`
 
-	Dst     string `json:"dst"`
+	Dst     string   `json:"dst"`
+	State   []string `json:"state"`
+	LLAddr  string   `json:"lladdr"`
 	Type    string `json:"type"`
 	Gateway string `json:"gateway"`
 	Via     struct {
@@ -77,6 +79,8 @@ func (h *Host) readObject(raw json.RawMessage) error {
 	case o.IfName != "":
 		h.allAddresses = true
 		return h.readInterface(&o)
+	case o.Dst != "" && o.State != nil:
+		return h.readNeighbour(&o)
 	case o.Dst != "":
 		h.allRoutes = true
 		return h.readRoute(&o)
@@ -164,6 +168,24 @@ func (h *Host) readRoute(o *ipObject) error {
 		r.Destination = netip.PrefixFrom(a, a.BitLen())
 	}
 	h.Routes = append(h.Routes, r)
+	return nil
+}
+
+func (h *Host) readNeighbour(o *ipObject) error {
+	a, err := netip.ParseAddr(o.Dst)
+	if err != nil {
+		return fmt.Errorf("neighbour %q: want an address", o.Dst)
+	}
+	n := Neighbour{Addr: a, Interface: o.Dev, Permanent: slices.Contains(o.State, "PERMANENT")}
+	for _, state := range o.State {
+		if state == "FAILED" || state == "INCOMPLETE" {
+			n.Unanswered = state
+		}
+	}
+	if mac, err := net.ParseMAC(o.LLAddr); err == nil && len(mac) == len(n.MAC) {
+		n.MAC = iptables.MACAddress(mac)
+	}
+	h.Neighbours = append(h.Neighbours, n)
 	return nil
 }
 

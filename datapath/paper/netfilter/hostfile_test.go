@@ -13,6 +13,7 @@ func FuzzHost(f *testing.F) {
 	f.Add(`[{"ifname":"lo","flags":["LOOPBACK","UP"],"addr_info":[{"local":"127.0.0.1","prefixlen":8,"scope":"host"}]}]`)
 	f.Add(`[{"ifname":"eth0","link_type":"ether","address":"00:11:22:33:44:55","addr_info":[{"local":"10.0.0.1","prefixlen":24},{"local":"fd00::1","prefixlen":200},{"local":"x"}]}]`)
 	f.Add(`[{"dst":"default","gateway":"10.0.0.254","dev":"eth0"},{"dst":"10.0.0.0/24","dev":"eth0","prefsrc":"10.0.0.1"},{"type":"blackhole","dst":"10.9.0.0/16"}][{"dst":"fd00::/8","via":{"host":"::1"}}]`)
+	f.Add(`[{"dst":"10.0.0.9","dev":"eth0","lladdr":"00:11:22:33:44:66","state":["STALE"]},{"dst":"10.0.0.254","dev":"eth0","state":["FAILED"]},{"dst":"x","state":[]}]`)
 	f.Add(`[{"dst":"default","nexthops":[{"gateway":"10.0.0.254","dev":"eth0"},{}]},null,[]]`)
 	dump, err := iptables.Parse(strings.NewReader("*filter\n-A INPUT -m addrtype --dst-type LOCAL,BROADCAST -j ACCEPT\n-A FORWARD -m addrtype --dst-type UNICAST --limit-iface-out -j DROP\nCOMMIT\n"), iptables.Options{})
 	if err != nil {

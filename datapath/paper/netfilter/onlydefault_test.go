@@ -57,3 +57,41 @@ func TestOnlyDefault(t *testing.T) {
 		})
 	}
 }
+
+func TestUnanswered(t *testing.T) {
+	dump, err := iptables.Parse(strings.NewReader("*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"), iptables.Options{Family: iptables.IPv4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := new(netfilter.Host)
+	if err := h.Read(strings.NewReader(`[{"ifname":"eth0","addr_info":[{"local":"172.20.0.2","prefixlen":16}]}]
+[{"dst":"default","gateway":"172.20.0.1","dev":"eth0"},{"dst":"10.244.2.0/24","gateway":"172.20.0.3","dev":"eth0"},{"type":"blackhole","dst":"10.245.0.0/16"}]
+[{"dst":"172.20.0.1","dev":"eth0","lladdr":"02:42:ac:14:00:01","state":["REACHABLE"]},{"dst":"172.20.0.3","dev":"eth0","state":["FAILED"]},
+{"dst":"172.20.0.4","dev":"eth1","state":["FAILED"]},{"dst":"172.20.0.5","dev":"eth0","state":["INCOMPLETE"]},{"dst":"10.245.0.1","dev":"","state":["FAILED"]}]`)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := netfilter.New([]*iptables.Dump{dump}, nil, h, netfilter.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for to, want := range map[string]string{
+		"10.244.2.7": "172.20.0.3 FAILED",
+		"192.0.2.7":  "", // by the gateway, which answered
+		"172.20.0.3": "172.20.0.3 FAILED",
+		"172.20.0.4": "", // another device's
+		"172.20.0.5": "172.20.0.5 INCOMPLETE",
+		"10.245.0.1": "", // a black hole asks nobody
+		"172.20.0.2": "", // the host itself
+	} {
+		got := ""
+		if n, is := m.Unanswered(netip.MustParseAddr(to)); is {
+			got = n.Addr.String() + " " + n.Unanswered
+		}
+		if got != want {
+			t.Errorf("to %s: %q, want %q", to, got, want)
+		}
+	}
+	if err := h.Read(strings.NewReader(`[{"dst":"gateway","dev":"eth0","state":["FAILED"]}]`)); err == nil || !strings.Contains(err.Error(), `neighbour "gateway"`) {
+		t.Errorf("a name instead of an address: %v", err)
+	}
+}

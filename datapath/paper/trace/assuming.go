@@ -79,6 +79,12 @@ func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilte
 		}
 	}
 	for _, w := range ways {
+		if n, is := m.Unanswered(w.Packet.Destination.Addr()); is && w.Verdict == netfilter.Sent && !slices.Contains(known, n.Addr) {
+			known = append(known, n.Addr)
+			t.Conditions = append(t.Conditions, fmt.Sprintf("%s, to which the host sends the packet by %s, did not answer when the host last asked for its hardware address (state %s of ip neigh)", n.Addr, n.Interface, n.Unanswered))
+		}
+	}
+	for _, w := range ways {
 		sysctl := "net.bridge.bridge-nf-call-iptables"
 		if q.Packet.Destination.Addr().Is6() {
 			sysctl = "net.bridge.bridge-nf-call-ip6tables"
