@@ -56,8 +56,8 @@ type ipObject struct {
 	Dst     string   `json:"dst"`
 	State   []string `json:"state"`
 	LLAddr  string   `json:"lladdr"`
-	Type    string `json:"type"`
-	Gateway string `json:"gateway"`
+	Type    string   `json:"type"`
+	Gateway string   `json:"gateway"`
 	Via     struct {
 		Host string `json:"host"`
 	} `json:"via"`

@@ -18,4 +18,3 @@ func (m *Machine) Unanswered(to netip.Addr) (n Neighbour, is bool) {
 	}
 	return n, false
 }
-
