@@ -33,10 +33,16 @@ func proxyText(dumps []*iptables.Dump, s *survey.Survey) string {
 	switch {
 	case len(texts) > 0:
 		return strings.Join(texts, "; ")
-	case slices.ContainsFunc(dumps, func(d *iptables.Dump) bool { t := d.Table("nat"); return t != nil && t.Has(kubechains.Services) }):
+	case slices.ContainsFunc(dumps, hasServicesChain):
 		return "kube-proxy; there are no services that would show its mode"
 	}
 	return "the rules do not show one"
+}
+
+// hasServicesChain reports whether iptables-save shows kube-proxy's first chain, which it has without services, too.
+func hasServicesChain(d *iptables.Dump) bool {
+	t := d.Table("nat")
+	return t != nil && t.Has(kubechains.Services)
 }
 
 // dumpName is "in iptables-nft (node.rules)": the back end, and the file if there are several; empty: neither is known.

@@ -103,8 +103,9 @@ func hasCode(found []Finding, code Code) bool {
 
 // gaps are what the files do not show. Of two dumps, the one without kube-proxy's rules lacks nothing.
 func gaps(dumps []*iptables.Dump, s *survey.Survey) (found []Finding) {
-	for _, n := range s.Nodes {
-		if len(n.Services) == 0 && len(dumps) > 1 && s.Ports > 0 {
+	shown := s.Ports > 0 || slices.ContainsFunc(dumps, hasServicesChain)
+	for i, n := range s.Nodes {
+		if len(n.Services) == 0 && len(dumps) > 1 && shown && !hasServicesChain(dumps[i]) {
 			continue
 		}
 		for _, gap := range n.Gaps {
