@@ -166,6 +166,9 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 			}
 		}
 		blocked = append(blocked, found...)
+		if !n.Alone {
+			a.dropOthers(s)
+		}
 		notes, strays, unanswered = unknownEnd(s), strayFindings(s), unansweredFindings(s)
 	}
 	a.NodeIs += "; " + what + " were followed"
@@ -178,6 +181,13 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	}
 	outdated := len(causes) > 0 && len(reached) > 0 && len(a.Endpoints) > 0 && !slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return slices.Contains(reached, addrPort(e.Address)) })
 	fails := len(blocked) > 0 && len(reached) == 0 || outdated || service != "" && len(causes) > 0 && len(reached) == 1 && reached[0] == to
+	if len(causes) > 0 && len(reached) > 0 && !fails {
+		sent := slices.Clone(reached)
+		for _, ends := range failing {
+			sent = append(sent, ends...)
+		}
+		a.useRules(sent, &causes[0])
+	}
 	for _, f := range slices.Concat(blocked, causes) {
 		switch {
 		case a.Has(f):
@@ -206,6 +216,29 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		a.Unless = cmp.Or(a.Unless, "a rule of "+n.Node+", whose effect is not known, keeps packets from it")
 	}
 	return nil
+}
+
+// dropOthers leaves only what was found about endpoints of the objects.
+func (a *Answer) dropOthers(s *survey.Survey) {
+	other := func(to netip.Addr) bool {
+		return !slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return addrPort(e.Address).Addr() == to })
+	}
+	s.Strays = slices.DeleteFunc(s.Strays, func(stray survey.Stray) bool { return other(stray.To) })
+	s.Unanswered = slices.DeleteFunc(s.Unanswered, func(u survey.Unanswered) bool { return !slices.ContainsFunc(u.To, func(to netip.Addr) bool { return !other(to) }) })
+}
+
+// useRules makes the endpoints those that the node's outdated rules send connections to: without those that the rules lack, and with
+// those that are not in the objects.
+func (a *Answer) useRules(sent []netip.AddrPort, outdated *Finding) {
+	lacks := func(e Endpoint) bool { return e.Problem == nil && !slices.Contains(sent, addrPort(e.Address)) }
+	known := a.Endpoints
+	a.Endpoints = slices.DeleteFunc(slices.Clone(known), lacks)
+	slices.SortFunc(sent, netip.AddrPort.Compare)
+	for _, to := range slices.Compact(sent) {
+		if !slices.ContainsFunc(known, func(e Endpoint) bool { return addrPort(e.Address) == to }) {
+			a.Endpoints = append(a.Endpoints, Endpoint{Address: to.String(), Problem: outdated})
+		}
+	}
 }
 
 // leadsTo reports whether the node has a route to an address besides its default route.
