@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
@@ -19,13 +21,22 @@ const dnsPort = 53
 // nodeLocalDNS is the usual address of NodeLocal DNSCache.
 var nodeLocalDNS = netip.AddrPortFrom(netip.AddrFrom4([4]byte{169, 254, 20, 10}), dnsPort)
 
-// noDNS is the finding about a Pod whose policies allow it no queries to the DNS servers, so that it cannot look up names; nil: they may
-// allow some.
+// noDNS is the finding about a Pod that cannot look up names: the cluster's DNS has no endpoints, or policies allow the Pod no queries to its
+// servers. nil: it may be able to.
 func (c *Cluster) noDNS(p *corev1.Pod) *Finding {
+	if p.Spec.DNSPolicy != "" && p.Spec.DNSPolicy != corev1.DNSClusterFirst {
+		return nil
+	}
+	if svc := c.deadDNS(); svc != nil {
+		return &Finding{
+			Code: NoEndpoints, Object: objectOf(svc),
+			Text: fmt.Sprintf("the source cannot look up the name: %s, the cluster's DNS, has no ready endpoints", objectOf(svc)),
+			Do:   fmt.Sprintf("kubectl -n %s get pods,deployments -l %s", svc.Namespace, labels.SelectorFromSet(svc.Spec.Selector)),
+		}
+	}
 	policies := c.policiesFor(p, egress)
 	servers, known := c.dnsServers()
-	ofCluster := p.Spec.DNSPolicy == "" || p.Spec.DNSPolicy == corev1.DNSClusterFirst
-	if len(policies) == 0 || !known || !ofCluster {
+	if len(policies) == 0 || !known {
 		return nil
 	}
 	var names []string
@@ -52,13 +63,35 @@ func (c *Cluster) noDNS(p *corev1.Pod) *Finding {
 	}
 }
 
+// deadDNS is the Service of the cluster's DNS if it has no ready endpoints; nil: it has some, or is not among the objects.
+func (c *Cluster) deadDNS() (dead *corev1.Service) {
+	for n, svc := range c.services {
+		if n.Namespace != metav1.NamespaceSystem && n.Namespace != "openshift-dns" || !servesDNS(svc) || len(svc.Spec.Selector) == 0 || len(c.slices[n]) == 0 {
+			continue
+		}
+		for _, s := range c.slices[n] {
+			for _, e := range s.Endpoints {
+				if c := e.Conditions; c.Ready == nil || *c.Ready || deref(c.Serving) && deref(c.Terminating) {
+					return nil
+				}
+			}
+		}
+		dead = svc
+	}
+	return dead
+}
+
+func servesDNS(svc *corev1.Service) bool {
+	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.Port == dnsPort && protocolOf(p.Protocol) == decision.UDP
+	})
+}
+
 // dnsServers are connections to the endpoints of the Services for DNS. known is false if the Pods of some are not: whether policies select
 // them cannot be told.
 func (c *Cluster) dnsServers() (all []connection, known bool) {
 	for n, svc := range c.services {
-		if !slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
-			return p.Port == dnsPort && protocolOf(p.Protocol) == decision.UDP
-		}) {
+		if !servesDNS(svc) {
 			continue
 		}
 		for _, s := range c.slices[n] {

@@ -84,6 +84,9 @@ func (c *Cluster) insteadOf(svc *corev1.Service, in *namespace) (text, do string
 		return fmt.Sprintf(" of namespace %s; it matches %s", svc.Namespace, nearest.Few(where)), do, true
 	}
 	text, similar = in.labelsNear(svc.Spec.Selector, c.podText)
+	if !similar && !c.isUnsubmitted(svc) {
+		do = fmt.Sprintf("look for what should run such Pods, and its replicas (kubectl -n %s get deployments,statefulsets,daemonsets -o wide); or set the selector to the labels of the Pods", svc.Namespace)
+	}
 	return text, do, similar
 }
 
@@ -125,8 +128,9 @@ func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod
 		}
 	}
 	best, most := "", 0
+	var unlike []string // labels with a key of the selector and quite another value
 	for _, p := range pods {
-		similarity, others := 0, []string(nil)
+		similarity, keyed, others := 0, 0, []string(nil)
 		for _, key := range keys {
 			value, has := p.Labels[key]
 			switch {
@@ -146,10 +150,15 @@ func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod
 			case value == nearest.Name(selector[key], values[key]):
 				similarity++
 			}
-			similarity++ // it has the key
-			others = append(others, key+"="+value)
+			keyed++
+			if others = append(others, key+"="+value); !slices.Contains(unlike, key+"="+value) {
+				unlike = append(unlike, key+"="+value)
+			}
 		}
-		if similarity > most {
+		if similarity == 0 {
+			continue
+		}
+		if similarity += keyed; similarity > most {
 			best, most = fmt.Sprintf("; %s has %s", name(p), strings.Join(others, ", ")), similarity
 		}
 	}
@@ -159,7 +168,11 @@ func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod
 	case len(n.pods) == 1 && len(n.pods[0].Labels) > 0:
 		return fmt.Sprintf("; %s has %s", name(n.pods[0]), labelsText(n.pods[0].Labels)), false
 	}
-	return fmt.Sprintf("; the namespace has %d Pods", len(n.pods)), false
+	text = fmt.Sprintf("; the namespace has %d Pods", len(n.pods))
+	if len(unlike) > 0 {
+		text += ", with " + nearest.Few(unlike)
+	}
+	return text, false
 }
 
 func labelsText(labels map[string]string) string {
