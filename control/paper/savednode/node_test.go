@@ -104,25 +104,28 @@ local 192.0.2.0/24 dev lo table local scope host
 local 172.20.0.2 dev eth0 table local scope host
 local default dev lo table 100 scope host
 10.0.0.0/8 dev eth0 table 7
+throw 10.1.0.0/16 table 7
 `
 
 const jsonRoutes = `[{"dst":"default","gateway":"172.20.0.1","dev":"eth0","metric":100},{"dst":"10.244.2.0/24","gateway":"172.20.0.3","dev":"eth0","prefsrc":"172.20.0.2"},
 {"dst":"10.244.3.0/24","nexthops":[{"gateway":"172.20.0.4","dev":"eth0"},{"gateway":"172.20.0.5","dev":"eth0"}]},{"type":"blackhole","dst":"10.245.0.0/16"},
 {"type":"local","dst":"192.0.2.0/24","dev":"lo","table":"local"},{"type":"local","dst":"172.20.0.2","dev":"eth0","table":"local"},
-{"type":"local","dst":"default","dev":"lo","table":"100"},{"dst":"10.0.0.0/8","dev":"eth0","table":"7"}]`
+{"type":"local","dst":"default","dev":"lo","table":"100"},{"dst":"10.0.0.0/8","dev":"eth0","table":"7"},{"type":"throw","dst":"10.1.0.0/16","table":"7"}]`
 
-// TestHost: what ip prints with -j and without is the same host: the main table, local networks of the table local, and marks
-// that routing rules deliver here. Other rules are named.
+// TestHost: what ip prints with -j and without is the same host: its tables, local networks of the table local, and
+// routing rules and their tables. Rules that are not followed are named.
 func TestHost(t *testing.T) {
 	sysctls := "net/ipv4/ip_forward = 0\nnet/ipv4/conf/all/route_localnet = 0\nnet/ipv4/conf/all/rp_filter = 1\nnet/ipv4/conf/eth0/rp_filter = 0\nnet/ipv4/conf/eth0/route_localnet = 1\n" +
 		"net/ipv4/conf/default/forwarding = 1\nnet/ipv4/conf/cni0/forwarding = 1\nnet/ipv4/conf/eth0/forwarding = 0\n"
 	plain := opened(t, map[string]string{
 		"addr.txt": plainAddr, "route4.txt": plainRoutes, "route6.txt": "default via fe80::9 dev eth0\n", "sysctls.txt": sysctls,
-		"rule4.txt": "0:\tfrom all lookup local\n9:\tfrom all fwmark 0x200/0xf00 lookup 100\n10:\tfrom 10.0.0.1 lookup 7\n32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n",
+		"rule4.txt": "0:\tfrom all lookup local\n9:\tfrom all fwmark 0x200/0xf00 lookup 100\n10:\tnot from 10.0.0.0/8 to 10.0.0.1 iif nonsuch [detached] lookup 7 proto static\n" +
+			"11:\tfrom all uidrange 0-99 lookup 7\n12:\tfrom all fwmark 0x1 unreachable\n13:\tfrom all lookup main suppress_prefixlength 0\n32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n",
 	})
 	list := opened(t, map[string]string{
 		"addr.json": jsonAddr, "route4.json": jsonRoutes, "route6.json": `[{"dst":"default","gateway":"fe80::9","dev":"eth0"}]`, "sysctls.txt": sysctls,
-		"rule4.json": `[{"priority":0,"src":"all","table":"local"},{"priority":9,"src":"all","fwmark":"0x200","fwmask":"0xf00","table":"100"},{"priority":10,"src":"10.0.0.1","table":"7"},
+		"rule4.json": `[{"priority":0,"src":"all","table":"local"},{"priority":9,"src":"all","fwmark":"0x200","fwmask":"0xf00","table":"100"},{"priority":10,"not":null,"src":"10.0.0.0","srclen":8,"dst":"10.0.0.1","iif":"nonsuch","iif_detached":null,"table":"7","protocol":"static"},
+{"priority":11,"src":"all","uid_start":0,"uid_end":99,"table":"7"},{"priority":12,"src":"all","fwmark":"0x1","action":"unreachable"},{"priority":13,"src":"all","table":"main","suppress_prefixlen":0},
 {"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}]`,
 	})
 	got, notes, err := plain.Host(iptables.IPv4)
@@ -143,7 +146,7 @@ func TestHost(t *testing.T) {
 		t.Errorf("notes\n%q\n%q", notes, wantNotes)
 	}
 	joined := strings.Join(wantNotes, "\n")
-	for _, text := range []string{"see priority 10 in", "route_localnet is 1 on eth0 only"} {
+	for _, text := range []string{"see priority 11 in", "route_localnet is 1 on eth0 only"} {
 		if !strings.Contains(joined, text) {
 			t.Errorf("no note %q in\n%s", text, joined)
 		}
@@ -154,8 +157,15 @@ func TestHost(t *testing.T) {
 	if !want.NoForwarding || !slices.Equal(want.ForwardingDiffers, []string{"cni0"}) || want.RouteLocalnet || !want.LocalnetKnown || !want.Complete() {
 		t.Errorf("%+v", want)
 	}
-	if !slices.Equal(want.LocalMarks, []iptables.MaskedValue{{Value: 0x200, Mask: 0xf00}}) {
-		t.Errorf("marks %v", want.LocalMarks)
+	if diff := cmp.Diff([]netfilter.RoutingRule{
+		{Table: "local"}, {Mark: iptables.MaskedValue{Value: 0x200, Mask: 0xf00}, Table: "100"},
+		{Not: true, From: netip.MustParsePrefix("10.0.0.0/8"), To: netip.MustParsePrefix("10.0.0.1/32"), In: "nonsuch", Table: "7"},
+		{Mark: iptables.MaskedValue{Value: 1, Mask: 0xffffffff}, Type: netfilter.Unreachable}, {Table: "main", MinBits: 1}, {Table: "main"}, {Table: "default"},
+	}, want.Rules, compare...); diff != "" {
+		t.Errorf("rules, -want +got:\n%s", diff)
+	}
+	if seven := want.Tables["7"]; len(want.Tables["100"]) != 1 || len(seven) != 2 || seven[1].Type != netfilter.NoRoute || !want.SourceMarks {
+		t.Errorf("tables %+v", want.Tables)
 	}
 	var routes []string
 	for _, r := range want.Routes {

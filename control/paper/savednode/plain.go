@@ -1,6 +1,7 @@
 package savednode
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -142,7 +143,7 @@ func neighboursOf(text []byte) []byte {
 	return encoded(text, list)
 }
 
-// rulesOf reads the output of ip rule: "100: from all fwmark 0x1/0x1 lookup 100".
+// rulesOf reads the output of ip rule: "100: not from all to 10.0.0.1 fwmark 0x1/0x1 lookup 100 suppress_prefixlength 0".
 func rulesOf(text []byte) []byte {
 	var list []map[string]any
 	for line := range strings.Lines(string(text)) {
@@ -151,20 +152,30 @@ func rulesOf(text []byte) []byte {
 			continue
 		}
 		r := map[string]any{"priority": integer(strings.TrimSuffix(words[0], ":"))}
-		for i := 1; i+1 < len(words); i += 2 {
-			switch next := words[i+1]; words[i] {
-			case "from":
-				r["src"] = next
+		for i := 1; i < len(words); i++ {
+			next := ""
+			if i+1 < len(words) {
+				next = words[i+1]
+			}
+			switch w := words[i]; w {
+			case "[detached]":
+				continue
+			case "not":
+				r["not"] = nil
+				continue
+			case "unreachable", "prohibit", "blackhole":
+				r["action"] = w
+				continue
 			case "fwmark":
 				mark, mask, masked := strings.Cut(next, "/")
 				if r["fwmark"] = mark; masked {
 					r["fwmask"] = mask
 				}
-			case "lookup":
-				r["table"] = next
 			default:
-				r[words[i]] = next
+				name := map[string]string{"from": "src", "to": "dst", "lookup": "table", "suppress_prefixlength": "suppress_prefixlen", "proto": "protocol"}[w]
+				r[cmp.Or(name, w)] = next
 			}
+			i++
 		}
 		list = append(list, r)
 	}

@@ -38,7 +38,7 @@ for v in 4 6; do
 done
 get conntrack-stats.txt conntrack -S
 (cd /proc/sys/net && grep -s . ipv4/ip_forward ipv4/ip_local_port_range ipv4/ip_nonlocal_bind ipv4/fwmark_reflect ipv4/vs/* bridge/bridge-nf-* \
-	netfilter/nf_conntrack_* ipv4/conf/*/forwarding ipv4/conf/*/route_localnet ipv4/conf/*/rp_filter ipv4/conf/*/accept_local \
+	netfilter/nf_conntrack_* ipv4/conf/*/forwarding ipv4/conf/*/route_localnet ipv4/conf/*/rp_filter ipv4/conf/*/accept_local ipv4/conf/all/src_valid_mark \
 	ipv4/conf/*/arp_ignore ipv4/conf/*/arp_announce ipv6/conf/*/forwarding ipv6/conf/*/disable_ipv6) | sed 's,^,net/,; s,:, = ,' >"$d/sysctls.txt"
 {
 	uname -a; cat /etc/os-release

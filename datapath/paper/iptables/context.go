@@ -64,9 +64,9 @@ type Host interface {
 	AddrType(a netip.Addr, device string, types AddrTypes) bool
 	// Hook is where the packet is: PREROUTING, INPUT, FORWARD, OUTPUT or POSTROUTING.
 	Hook() string
-	// RouteBack is the route to an address: its type, AddrUnspec if there is none, and its device; for an address of the host
-	// the device that has it.
-	RouteBack(to netip.Addr) (AddrTypes, string)
+	// RouteBack is the route from one of the packet's addresses to the other: its type, AddrUnspec if there is none, and its
+	// device; for an address of the host the device that has it.
+	RouteBack(to netip.Addr, mark uint32) (AddrTypes, string)
 	// IsBroadcast reports whether it is a broadcast address of IPv4.
 	IsBroadcast(a netip.Addr) bool
 	// NextHop is the address to which the packet's route leads on its link; not valid: it has no route yet.

@@ -95,7 +95,7 @@ func (m Rpfilter) accepts(c *Context) bool {
 	if c.In == loopbackName || from.IsUnspecified() && (from.Is6() || to.IsMulticast() || c.Host.IsBroadcast(to)) {
 		return true
 	}
-	typ, device := c.Host.RouteBack(from)
+	typ, device := c.Host.RouteBack(from, m.mark(c))
 	switch {
 	case typ == AddrLocal && m.AcceptLocal:
 		return from.Is6() || m.Loose || device == c.In
@@ -105,8 +105,15 @@ func (m Rpfilter) accepts(c *Context) bool {
 	return m.Loose || device == c.In
 }
 
+func (m Rpfilter) mark(c *Context) uint32 {
+	if m.ValidMark {
+		return c.Packet.Mark
+	}
+	return 0
+}
+
 func (m Rpfilter) whyNot(c *Context) string {
-	typ, device := c.Host.RouteBack(c.Packet.Source.Addr())
+	typ, device := c.Host.RouteBack(c.Packet.Source.Addr(), m.mark(c))
 	if typ != AddrUnicast {
 		return ""
 	}

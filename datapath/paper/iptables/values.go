@@ -329,7 +329,7 @@ func (c *Context) AddrType(t rules.AddrType) rules.Bits {
 
 // addrType6 is __nft_fib6_eval_type (nft_fib_ipv6.c).
 func (c *Context) addrType6(a netip.Addr, device string) uint64 {
-	typ, by := c.Host.RouteBack(a)
+	typ, by := c.Host.RouteBack(a, 0)
 	switch {
 	case typ == AddrLocal && (device == "" || device == by):
 		typ = AddrLocal

@@ -35,8 +35,12 @@ func (w *walk) AddrType(a netip.Addr, device string, types iptables.AddrTypes) b
 
 func (w *walk) Hook() string { return w.hook.String() }
 
-func (w *walk) RouteBack(to netip.Addr) (iptables.AddrTypes, string) {
-	switch r := w.machine.network.route(to); r.Type {
+func (w *walk) RouteBack(to netip.Addr, mark uint32) (iptables.AddrTypes, string) {
+	from := w.Packet.Destination.Addr()
+	if to == from {
+		from = w.Packet.Source.Addr()
+	}
+	switch r := w.machine.network.back(to, from, "", mark); r.Type {
 	case Unicast:
 		return iptables.AddrUnicast, r.Interface
 	case Broadcast:

@@ -239,7 +239,7 @@ func (g *guesser) near(a netip.Addr) bool {
 func (g *guesser) leads(to netip.Prefix) bool { return newNetwork(g.host, g.family).leads(to) }
 
 func (n *network) leads(to netip.Prefix) bool {
-	return slices.ContainsFunc(n.routes, func(r Route) bool {
+	return slices.ContainsFunc(n.tables[mainTable], func(r Route) bool {
 		return r.Destination.Bits() > 0 && r.Destination.Bits() <= to.Bits() && r.Destination.Contains(to.Addr())
 	})
 }
@@ -270,7 +270,7 @@ func (g *guesser) inInterface() {
 	if p.Local || p.InInterface != "" {
 		return
 	}
-	r := newNetwork(g.host, g.family).route(p.Source.Addr())
+	r := newNetwork(g.host, g.family).back(p.Source.Addr(), p.Destination.Addr(), "", 0)
 	p.InInterface = r.Interface
 	if r.Type != Unicast {
 		p.InInterface = g.uplink

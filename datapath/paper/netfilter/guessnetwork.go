@@ -49,7 +49,7 @@ func (g *guesser) usualNetworks() {
 	} {
 		line := g.names(usual.device)
 		of := usual.network.Contains(g.packet.Source.Addr()) || usual.network.Contains(g.packet.Destination.Addr())
-		known := slices.ContainsFunc(g.given.routes, func(r Route) bool { return r.Interface == usual.device })
+		known := slices.ContainsFunc(g.given.tables[mainTable], func(r Route) bool { return r.Interface == usual.device })
 		if line == 0 || !of || known || g.addressed(usual.device) || g.leads(usual.network) || g.forwarded.network(usual.network.Addr()) != nil {
 			continue
 		}
@@ -262,7 +262,7 @@ func (g *guesser) takeUnplaced() {
 func (g *guesser) placeAddresses() {
 	for _, p := range g.unplaced {
 		device := g.uplink
-		for _, r := range newNetwork(g.host, g.family).routes {
+		for _, r := range newNetwork(g.host, g.family).tables[mainTable] {
 			if r.Destination.Bits() > 0 && r.Destination.Contains(p.Addr()) && !r.Via.IsValid() && r.Type == Unicast {
 				device = r.Interface
 				break
@@ -314,8 +314,8 @@ func (g *guesser) proxies() {
 		if !slices.Contains(g.host.Sockets, s) {
 			g.host.Sockets = append(slices.Clip(g.host.Sockets), s)
 		}
-		if t.Mark.Value != 0 && !slices.Contains(g.host.LocalMarks, t.Mark) {
-			g.host.LocalMarks = append(slices.Clip(g.host.LocalMarks), t.Mark)
+		if rule := (RoutingRule{Mark: t.Mark, Type: Local}); t.Mark.Value != 0 && !slices.Contains(g.host.Rules, rule) {
+			g.host.Rules = append([]RoutingRule{rule}, g.host.Rules...)
 		}
 		if h.protocol == g.packet.Protocol {
 			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and packets with the mark %s are routed to this host, as TPROXY requires: see %s", s.Address, t.Mark, h.at())

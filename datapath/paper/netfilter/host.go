@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"cmp"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -16,13 +17,15 @@ type Host struct {
 	// local and broadcast addresses) may be left out.
 	Routes  []Route
 	Sockets []Socket
-	// LocalMarks are the marks for which routing rules deliver packets on the host itself, with
-	// any destination: "ip rule add fwmark M lookup T", where T has "local default dev lo".
-	LocalMarks []iptables.MaskedValue
+	// Rules are the routing rules, in their order. If none is for the main table, the usual ones follow: local, main.
+	Rules []RoutingRule
+	// Tables are the routes of other tables than local and main.
+	Tables map[string][]Route
+	// SourceMarks: reverse path filters look at marks, too (net.ipv4.conf.*.src_valid_mark).
+	SourceMarks bool
 	// Groups are the multicast groups that programs have joined, besides that of all hosts.
 	Groups []netip.Addr
-	// OtherRules: it has routing rules besides those of LocalMarks and the usual ones; they may select routes that are not in
-	// Routes.
+	// OtherRules: it has routing rules that are not in Rules.
 	OtherRules bool
 	// NoForwarding: net.ipv4.ip_forward, or the same for IPv6, is 0.
 	NoForwarding bool
@@ -111,6 +114,7 @@ type Route struct {
 	Others      []string   // devices of other next hops, which are not simulated
 	Source      netip.Addr // preferred source of local packets; not valid: an address of the interface
 	Metric      uint32
+	Table       string // of a route that was looked up: another than local and main
 }
 
 // Neighbour is an entry of the host's neighbour table.
@@ -140,11 +144,12 @@ type network struct {
 	local     map[netip.Addr]string // the host's own addresses, with their interface
 	broadcast map[netip.Addr]string
 	loopback  netip.Prefix
-	routes    []Route // the longest prefix first, of these the least metric
+	rules     []RoutingRule
+	tables    map[string][]Route // the longest prefix first, of these the least metric
 }
 
 func newNetwork(h *Host, f iptables.Family) *network {
-	n := &network{Host: h, local: make(map[netip.Addr]string), broadcast: make(map[netip.Addr]string)}
+	n := &network{Host: h, rules: h.Rules, tables: make(map[string][]Route), local: make(map[netip.Addr]string), broadcast: make(map[netip.Addr]string)}
 	n.loopback = netip.MustParsePrefix("127.0.0.0/8")
 	if f == iptables.IPv6 {
 		n.loopback = netip.MustParsePrefix("::1/128")
@@ -160,24 +165,34 @@ func newNetwork(h *Host, f iptables.Family) *network {
 			if a.NoRoute || a.Prefix.IsSingleIP() || addr.IsLoopback() {
 				continue
 			}
-			n.routes = append(n.routes, Route{Destination: a.Prefix.Masked(), Interface: i.Name, Source: addr})
+			n.tables[mainTable] = append(n.tables[mainTable], Route{Destination: a.Prefix.Masked(), Interface: i.Name, Source: addr})
 			if is4 && a.Prefix.Bits() < 31 {
 				n.broadcast[last(a.Prefix)] = i.Name
 			}
 		}
 	}
-	for _, r := range h.Routes {
+	n.addTable(mainTable, h.Routes, is4)
+	for name, routes := range h.Tables {
+		n.addTable(name, routes, is4)
+	}
+	if !slices.ContainsFunc(n.rules, func(r RoutingRule) bool { return r.Table == mainTable && r.MinBits == 0 }) {
+		n.rules = append(slices.Clip(n.rules), RoutingRule{Table: localTable}, RoutingRule{Table: mainTable})
+	}
+	return n
+}
+
+// addTable adds routes of a family to a table.
+func (n *network) addTable(name string, routes []Route, is4 bool) {
+	list := n.tables[name]
+	for _, r := range routes {
 		if r.Destination.Addr().Is4() == is4 {
-			n.routes = append(n.routes, r)
+			list = append(list, r)
 		}
 	}
-	slices.SortStableFunc(n.routes, func(a, b Route) int {
-		if d := b.Destination.Bits() - a.Destination.Bits(); d != 0 {
-			return d
-		}
-		return int(a.Metric) - int(b.Metric)
+	slices.SortStableFunc(list, func(a, b Route) int {
+		return cmp.Or(b.Destination.Bits()-a.Destination.Bits(), cmp.Compare(a.Metric, b.Metric))
 	})
-	return n
+	n.tables[name] = list
 }
 
 // last is the last address of a network of IPv4.
@@ -208,30 +223,17 @@ func (n *network) isBroadcast(a netip.Addr) bool {
 // allOnes is the broadcast address of the packet's own network (RFC 919).
 var allOnes = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// route finds the route to an address: fib_lookup of the local table, then of the main one.
-func (n *network) route(to netip.Addr) Route {
-	switch {
-	case n.isLocal(to):
-		return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: Local, Interface: loopbackName}
-	case n.isBroadcast(to):
-		return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: Broadcast, Interface: n.broadcast[to]}
-	}
-	for _, r := range n.routes {
-		if r.Destination.Contains(to) {
-			return r
-		}
-	}
-	return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: NoRoute}
-}
+// route finds the route to an address of packets that no routing rule selects by anything else.
+func (n *network) route(to netip.Addr) Route { return n.lookup(flowKey{to: to}) }
 
 // routeBy finds the route to an address through one device only.
 func (n *network) routeBy(device string, to netip.Addr) Route {
-	for _, r := range n.routes {
+	for _, r := range n.tables[mainTable] {
 		if r.Interface == device && r.Destination.Contains(to) {
 			return r
 		}
 	}
-	return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: NoRoute}
+	return Route{Destination: alone(to), Type: NoRoute}
 }
 
 const loopbackName = "lo"

@@ -125,7 +125,7 @@ func (h *Host) readInterface(o *ipObject) error {
 
 // ipRouteTypes are the types of `ip route` that are not those of unicast routes.
 var ipRouteTypes = map[string]RouteType{
-	"local": Local, "broadcast": Broadcast, "blackhole": Blackhole, "unreachable": Unreachable, "prohibit": Prohibit,
+	"local": Local, "broadcast": Broadcast, "blackhole": Blackhole, "unreachable": Unreachable, "prohibit": Prohibit, "throw": NoRoute,
 }
 
 func (h *Host) readRoute(o *ipObject) error {

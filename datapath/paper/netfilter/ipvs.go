@@ -220,7 +220,7 @@ func (w *walk) toServer() (elsewhere, ok bool) {
 		return false, w.end(Stopped, nil, fmt.Sprintf("IPVS sends it to %s %s: its way from there is not simulated", s.real.Addr(), how))
 	}
 	n := w.machine.network
-	route := n.route(s.real.Addr())
+	route := n.route(s.real.Addr()) // looked up without source and mark (__ip_vs_get_out_rt)
 	local := route.Type == Local
 	switch {
 	case !local && w.Packet.Source.Addr().IsLoopback(): // crosses_local_route_boundary

@@ -318,7 +318,7 @@ func (m *Machine) Place(p *iptables.Packet) {
 	if m.network.isLocal(from) {
 		p.Local, p.InInterface = true, ""
 	} else if m.network.device(p.InInterface) == nil {
-		p.InInterface = m.network.route(from).Interface
+		p.InInterface = m.network.back(from, p.Destination.Addr(), "", 0).Interface
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func (m *Machine) OnlyDefault(to netip.Addr) (route, other Route, is bool) {
 	n := m.network
 	route = n.route(to)
-	if !n.Complete() || n.OtherRules || route.Type != Unicast || route.Destination.Bits() != 0 || !route.Via.IsValid() {
+	if !n.Complete() || n.OtherRules || n.Rules != nil || route.Type != Unicast || route.Destination.Bits() != 0 || !route.Via.IsValid() {
 		return route, other, false
 	}
 	// A cluster has one network for all pods, and gives each node a part of it.
@@ -24,7 +24,7 @@ func (m *Machine) OnlyDefault(to netip.Addr) (route, other Route, is bool) {
 		return route, other, false
 	}
 	ofPods := false // the cluster's network is that of pods: some are on this host, or behind a tunnel
-	for _, r := range n.routes {
+	for _, r := range n.tables[mainTable] {
 		if !cluster.Contains(r.Destination.Addr()) {
 			continue
 		}

@@ -23,7 +23,7 @@ func (w *walk) routeInput() bool {
 		case zero.Contains(to):
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a destination", to))
 		case from.IsLoopback() && !n.RouteLocalnet:
-			return w.foreign(from)
+			return w.foreign(from, n.route(from))
 		case to.IsLoopback() && !n.RouteLocalnet:
 			return w.end(Dropped, nil, fmt.Sprintf("routing: packets from outside cannot use %s while route_localnet is 0", to))
 		}
@@ -35,17 +35,14 @@ func (w *walk) routeInput() bool {
 		w.route = Route{Type: Local}
 		return true
 	}
-	w.route = n.route(to)
-	if slices.ContainsFunc(n.LocalMarks, func(m iptables.MaskedValue) bool { return m.Equals(w.Packet.Mark) }) {
-		w.route = Route{Destination: alone(to), Type: Local, Interface: loopbackName}
-	}
+	w.route = w.routeOf()
 	if to.Is6() && to.IsLoopback() && w.In != loopbackName {
 		w.route = n.routeBy(w.In, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
 	}
 	w.addRoute()
 	switch w.route.Type {
 	case Local, Broadcast:
-		return n.comesFrom(from, w.In, "") || w.foreign(from)
+		return n.comesFrom(from, w.In, "", w.back("")) || w.foreign(from, w.back(""))
 	case Unicast:
 	default:
 		if to.Is4() && !n.Forwards(w.In, to) { // ip_error; ip6_pkt_drop does not check it
@@ -64,7 +61,8 @@ func (w *walk) routeInput() bool {
 	case w.assigned != nil: // ip_forward, ip6_forward
 		return w.end(Dropped, nil, "routing: TPROXY assigned the packet to a socket of this host, but its route leads on; the host lacks a routing rule (ip rule) for the packet's mark")
 	}
-	return n.comesFrom(from, w.In, w.route.Interface) || w.foreign(from)
+	back := w.back(w.route.Interface)
+	return n.comesFrom(from, w.In, w.route.Interface, back) || w.foreign(from, back)
 }
 
 // allHosts reports whether it is the group of all hosts.
@@ -73,8 +71,8 @@ func allHosts(a netip.Addr) bool {
 }
 
 // comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without accept_local: whether a packet from the address may arrive
-// on the device, on its way to the other one.
-func (n *network) comesFrom(from netip.Addr, in, out string) bool {
+// on the device, on its way to the other one. back is the route to it.
+func (n *network) comesFrom(from netip.Addr, in, out string, back Route) bool {
 	if from.Is6() {
 		return true
 	}
@@ -86,7 +84,7 @@ func (n *network) comesFrom(from netip.Addr, in, out string) bool {
 		return true
 	}
 	// As send_redirects is on, a packet that leaves by its input device is checked more strictly.
-	switch back := n.route(from); {
+	switch {
 	case back.Type == Local || back.Type == Broadcast:
 		return false
 	case filter == 0 || back.leaves(in):
@@ -106,23 +104,21 @@ func (r *Route) leaves(device string) bool {
 }
 
 // foreign drops a packet with a source that is not behind its input device.
-func (w *walk) foreign(from netip.Addr) bool {
-	n := w.machine.network
-	back := n.route(from)
+func (w *walk) foreign(from netip.Addr, back Route) bool {
 	if back.Type == Local || back.Type == Broadcast || from.IsLoopback() {
 		return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so it cannot be the source of a packet from outside", from))
 	}
 	w.result.NoWay = true
-	return w.end(Dropped, nil, "routing: "+n.filterText(from, w.In))
+	return w.end(Dropped, nil, "routing: "+w.machine.network.filterText(from, w.In, back))
 }
 
 // filterText is why rp_filter of a device drops packets from an address, a clause.
-func (n *network) filterText(from netip.Addr, in string) string {
+func (n *network) filterText(from netip.Addr, in string, back Route) string {
 	kind, way := "strict", "there is no route to "+from.String()
 	if n.ReverseFilter[in] == looseFilter {
 		kind = "loose"
 	}
-	if back := n.route(from); back.Type == Unicast {
+	if back.Type == Unicast {
 		way = fmt.Sprintf("the route to %s uses %s", from, back.Interface)
 	}
 	return fmt.Sprintf("rp_filter of %s is %d (%s), and %s", in, n.ReverseFilter[in], kind, way)
@@ -136,18 +132,18 @@ func (h *Host) Filters(from, to netip.Addr) (device, why string) {
 	}
 	n := newNetwork(h, iptables.IPv4)
 	device = n.local[to]
-	back := n.route(from)
-	if attached := back.Type == Unicast && !back.Via.IsValid(); device == "" || device == loopbackName || back.Type == Local || attached || n.comesFrom(from, device, "") {
+	back := n.back(from, to, "", 0)
+	if attached := back.Type == Unicast && !back.Via.IsValid(); device == "" || device == loopbackName || back.Type == Local || attached || n.comesFrom(from, device, "", back) {
 		return "", ""
 	}
-	return device, n.filterText(from, device)
+	return device, n.filterText(from, device, back)
 }
 
 // routeOutput is ip_route_output_key (net/ipv4/route.c): the route of a local packet. false: there
 // is none.
 func (w *walk) routeOutput() bool {
 	n, from := w.machine.network, w.Packet.Source.Addr()
-	w.route = n.route(w.Packet.Destination.Addr())
+	w.route = w.routeOf()
 	w.addRoute()
 	switch w.route.Type {
 	case Local, Broadcast:
@@ -166,7 +162,7 @@ func (w *walk) routeOutput() bool {
 // the connection's entry stays as it is.
 func (w *walk) resets() bool {
 	n, from, to := w.machine.network, w.Packet.Source.Addr(), w.Packet.Destination.Addr()
-	back := n.route(from)
+	back := w.back("")
 	if w.Packet.Flags&iptables.RST != 0 || back.Type >= Blackhole {
 		return false
 	}

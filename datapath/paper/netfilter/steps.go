@@ -165,7 +165,10 @@ func (w *walk) addRoute() {
 	case Local:
 		text = fmt.Sprintf("%s is an address of this host", to)
 		if !w.machine.network.isLocal(to) {
-			text = fmt.Sprintf("%s is routed to this host by the mark %s", to, iptables.HexMark(w.Packet.Mark))
+			text = fmt.Sprintf("%s is routed to this host", to)
+			if w.Packet.Mark != 0 {
+				text += " by the mark " + iptables.HexMark(w.Packet.Mark)
+			}
 		}
 	case Broadcast:
 		text = fmt.Sprintf("%s is a broadcast address", to)
@@ -178,6 +181,9 @@ func (w *walk) addRoute() {
 		text = fmt.Sprintf("there is no route to %s", to)
 	default:
 		text = fmt.Sprintf("the route to %s is of type %s", r.Destination, r.Type)
+	}
+	if r.Table != "" {
+		text += fmt.Sprintf(" (routing table %s)", r.Table)
 	}
 	w.add(flow.Step{Outcome: flow.StepRouted, Text: text})
 }

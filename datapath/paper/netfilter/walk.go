@@ -82,7 +82,7 @@ func (w *walk) single(start *Start) {
 	if w.Packet.Source.Addr().IsUnspecified() {
 		w.Packet.Source = netip.AddrPortFrom(n.localSource(w.Packet.Destination.Addr()), w.Packet.Source.Port())
 	}
-	w.route = n.route(w.Packet.Destination.Addr())
+	w.route = w.routeOf()
 	if start.hook != Prerouting && start.hook != Input {
 		w.Out = w.route.Interface
 	}

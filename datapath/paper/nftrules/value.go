@@ -79,6 +79,7 @@ func (s socketField) Read(p rules.Packet) (rules.Bits, bool) {
 // fibDevice is the device that leads to an address (nft_fib4_eval, nft_fib6_eval).
 type fibDevice struct {
 	source  bool
+	mark    bool // the route is that of packets with the packet's mark
 	in, out bool // the route must be by that device
 	check   bool // only whether there is a route
 }
@@ -94,8 +95,11 @@ func (f fibDevice) String() string { return "fib" }
 // Read returns the name of the device; none if there is no route to another host.
 func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
 	v := p.(*iptables.Context)
-	device := ""
-	switch typ, by := v.Host.RouteBack(v.Address(f.source)); {
+	device, mark := "", uint32(0)
+	if f.mark {
+		mark = v.Packet.Mark
+	}
+	switch typ, by := v.Host.RouteBack(v.Address(f.source), mark); {
 	case v.In == "lo" && !v.Host.Assigned(): // nft_fib_can_skip; before 6.16 only at PREROUTING
 		device = v.In
 	case typ != iptables.AddrUnicast && typ != iptables.AddrBroadcast:
@@ -120,7 +124,7 @@ func (c *compiler) fib(e nftables.Fib) field {
 	if e.Check {
 		f.kind = kindBool
 	}
-	f.Value = fibDevice{source: has("saddr"), in: has("iif"), out: has("oif"), check: e.Check}
+	f.Value = fibDevice{source: has("saddr"), mark: has("mark"), in: has("iif"), out: has("oif"), check: e.Check}
 	return f
 }
 
@@ -194,7 +198,7 @@ func (segmentSize) Read(p rules.Packet) (rules.Bits, bool) {
 	if !v.Packet.Is4() {
 		headers = 60
 	}
-	back, _ := v.Host.RouteBack(v.Packet.Source.Addr())
+	back, _ := v.Host.RouteBack(v.Packet.Source.Addr(), 0)
 	if v.Out != "lo" || back == iptables.AddrUnicast || back == iptables.AddrBroadcast {
 		mtu = ethernet
 		v.Host.Assume(fmt.Sprintf("that the path's MTU is %d", mtu))
