@@ -111,7 +111,7 @@ type Route struct {
 	Type        RouteType
 	Via         netip.Addr // the next hop; not valid: the destination is on the link
 	Interface   string
-	Others      []string   // devices of other next hops, which are not simulated
+	Others      []string   // devices of other next hops; only the first is simulated
 	Source      netip.Addr // preferred source of local packets; not valid: an address of the interface
 	Metric      uint32
 	Table       string // of a route that was looked up: another than local and main

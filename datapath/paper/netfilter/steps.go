@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -176,6 +177,12 @@ func (w *walk) addRoute() {
 		text = fmt.Sprintf("%s is reached by %s", to, r.Interface)
 		if r.Via.IsValid() {
 			text += " via " + r.Via.String()
+		}
+		if hops := len(r.Others) + 1; hops > 1 {
+			text += fmt.Sprintf(", one of %d next hops", hops)
+			if slices.ContainsFunc(r.Others, func(device string) bool { return device != r.Interface }) {
+				w.grant("that the kernel selects the next hop on %s for %s (others are on %s)", r.Interface, to, strings.Join(r.Others, ", "))
+			}
 		}
 	case NoRoute:
 		text = fmt.Sprintf("there is no route to %s", to)
