@@ -41,11 +41,11 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	if !tableHead.MatchString(text) && !describedHead.MatchString(text) {
 		return nil, false
 	}
-	return kubectlObjects(strings.ReplaceAll(string(data), "\r\n", "\n")), true
+	return kubectlObjects(strings.ReplaceAll(string(data), "\r\n", "\n"), nil), true
 }
 
-// kubectlObjects are the objects of tables, and of what describe prints above or below them.
-func kubectlObjects(text string) (docs []document) {
+// kubectlObjects are the objects of tables, and of what describe prints above or below them. known are Services besides them.
+func kubectlObjects(text string, known []map[string]any) (docs []document) {
 	starts := blockHead.FindAllStringIndex(text, -1)
 	var blocks []described
 	var left []string
@@ -56,13 +56,16 @@ func kubectlObjects(text string) (docs []document) {
 		}
 		blocks = append(blocks, readDescribed(text[at[0]:end]))
 	}
-	t := readTables(text)
+	t := readTables(text, namespaceOf(known))
 	blocks = t.completeBy(blocks)
-	services := len(t.rows["Service"]) > 0 || slices.ContainsFunc(blocks, func(d described) bool { return d.isService() })
+	services := len(known) > 0 || len(t.rows["Service"]) > 0 || slices.ContainsFunc(blocks, func(d described) bool { return d.isService() })
 	if !services && len(blocks) == 0 {
 		return []document{failed(errTable)}
 	}
 	docs = t.documents()
+	for _, s := range known {
+		docs = append(docs, t.endpointsFor(s)...)
+	}
 	for i := range blocks {
 		d := &blocks[i]
 		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && !d.isNode() && services {
@@ -79,7 +82,7 @@ func kubectlObjects(text string) (docs []document) {
 	if yaml.MatchString(text) {
 		left = append(left, "objects in YAML")
 	}
-	if len(left) > 0 {
+	if len(left) > 0 && len(docs) > 0 {
 		last := &docs[len(docs)-1]
 		last.note = strings.TrimPrefix(fmt.Sprintf("%s. of what kubectl prints for people, only Services, Endpoints, EndpointSlices, Pods and Nodes are read, and not: %s; give it as a file of its own", last.note, nearest.Few(left)), ". ")
 	}

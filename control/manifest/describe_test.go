@@ -209,3 +209,35 @@ func TestDescribedRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestMixed: objects in YAML or JSON, and tables of kubectl above or below them.
+func TestMixed(t *testing.T) {
+	const yaml = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  namespace: shop\nspec:\n  clusterIP: 10.96.7.7\n  ports:\n  - name: http\n    port: 80\n"
+	const json = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"clusterIP": "10.96.7.7", "ports": [{"name": "http", "port": 80}]}}` + "\n"
+	const node = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n"
+	const endpoints, pods = "NAME  ENDPOINTS  AGE\nweb  10.244.1.5:8080  5d\n", "NAME  READY  STATUS  RESTARTS  AGE  IP\nweb-1  1/1  Running  0  5d  10.244.1.5\n"
+	const get = "$ kubectl get svc web -n shop -o yaml\n"
+	for _, text := range []string{
+		yaml + "\n" + endpoints, yaml + "---\n" + endpoints, endpoints + "\n" + yaml, yaml + endpoints, get + yaml + "$ kubectl get ep -n shop\n" + endpoints,
+		"$ kubectl get ep -n shop\n" + endpoints + get + yaml, "> " + strings.ReplaceAll(get+yaml+"\n"+endpoints, "\n", "\n> "),
+		json + endpoints, endpoints + get + json, json + "\n" + pods + "\nNAME  ADDRESSTYPE  PORTS  ENDPOINTS  AGE\nweb-x7  IPv4  8080  10.244.1.5  5d\n",
+		yaml + "\n" + endpoints + get + node, strings.ReplaceAll(yaml+"\n"+endpoints, "\n", "\r\n"),
+		"Name:  web\nNamespace:  shop\nLabels:  <none>\nSubsets:\n  Addresses:  10.244.1.5\n  NotReadyAddresses:  <none>\n  Ports:\n    http  8080  TCP\n\n" + get + yaml,
+	} {
+		o, err := loadBytes("f.txt", []byte(text))
+		if err != nil || len(o.Services) != 1 || len(o.EndpointSlices) != 1 {
+			t.Errorf("%q: %v, %+v", text, err, o)
+			continue
+		}
+		if s := o.EndpointSlices[0]; s.Namespace != "shop" || s.Endpoints[0].Addresses[0] != "10.244.1.5" || *s.Ports[0].Name != "http" || *s.Ports[0].Port != 8080 {
+			t.Errorf("%q: %+v", text, s)
+		}
+	}
+	two := strings.Replace(yaml, "    port: 80\n", "    port: 80\n  - name: b\n    port: 81\n", 1)
+	if o, err := loadBytes("f.txt", []byte(two+endpoints)); err != nil || !strings.Contains(o.Services[0].Annotations[NotShown], "2 ports") {
+		t.Errorf("two ports: %v", err)
+	}
+	if _, err := loadBytes("f.txt", []byte("Name:  c\nLabels:  <none>\nData\n====\nx:\n----\n"+node)); err == nil {
+		t.Error("YAML in a ConfigMap is read")
+	}
+}

@@ -25,7 +25,13 @@ type document struct {
 func parse(name string, data []byte, large int) iter.Seq[document] {
 	return func(yield func(document) bool) {
 		data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of some editors
-		docs, ok := jsonDocuments(name, data, large)
+		var docs []document
+		objects, people, ok := apart(data)
+		if ok {
+			docs = mixed(name, objects, people, large)
+		} else {
+			docs, ok = jsonDocuments(name, data, large)
+		}
 		if !ok {
 			docs, ok = kubectlText(data)
 		}

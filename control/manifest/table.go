@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -50,8 +51,9 @@ func tableKind(columns []string) string {
 	return ""
 }
 
-// readTables takes a text apart. Lines of no table, as prompts, are left out.
-func readTables(text string) tables {
+// readTables takes a text apart. Lines of no table, as prompts, are left out. The usual namespace is that of objects which nothing
+// else shows one of; empty: not known.
+func readTables(text, usual string) tables {
 	t := tables{rows: make(map[string][]tableRow)}
 	var columns []string
 	head, namespace := "", "" // of the table, and of the command
@@ -79,7 +81,8 @@ func readTables(text string) tables {
 			}
 			if kind := tableKind(columns); kind != "" {
 				if kind != "Node" && row["NAMESPACE"] == "" {
-					row["NAMESPACE"], t.guessed = namespace, t.guessed || namespace == ""
+					row["NAMESPACE"] = cmp.Or(namespace, usual)
+					t.guessed = t.guessed || row["NAMESPACE"] == ""
 				}
 				t.rows[kind] = append(t.rows[kind], row)
 			}
@@ -296,6 +299,8 @@ func (t *tables) addEndpoints(service tableRow, ports []describedPort) error {
 	return nil
 }
 
+var errNoEndpoints = errors.New("the tables have no endpoints of it: give the output of kubectl get svc,endpointslices,pods,nodes -A -o yaml")
+
 func (t *tables) endpointsOf(service tableRow) ([]netip.AddrPort, error) {
 	for _, r := range t.rows["Endpoints"] {
 		if r["NAME"] == service["NAME"] && r.namespace() == service.namespace() {
@@ -324,7 +329,7 @@ func (t *tables) endpointsOf(service tableRow) ([]netip.AddrPort, error) {
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("the tables have no endpoints of it: give the output of kubectl get svc,endpointslices,pods,nodes -A -o yaml")
+		return nil, errNoEndpoints
 	}
 	return ready, nil
 }

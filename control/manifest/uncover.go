@@ -47,15 +47,18 @@ func uncover(data []byte) ([]byte, bool) {
 		if !ok {
 			continue
 		}
-		inYAML := strings.HasPrefix(rest, "apiVersion") || strings.HasPrefix(rest, "kind")
+		for j := range lines {
+			if lines[j] = withoutFront(lines[j], front); j < i && !prompt.MatchString(lines[j]+"\n") {
+				lines[j] = ""
+			}
+		}
+		_, _, isMixed := apart([]byte(strings.Join(lines, "\n")))
+		inYAML := !isMixed && (strings.HasPrefix(rest, "apiVersion") || strings.HasPrefix(rest, "kind"))
 		between := -1 // the last line that is none of the document
 		for j := range lines {
-			if j < i {
-				lines[j] = ""
-				continue
-			}
-			lines[j] = withoutFront(lines[j], front)
 			switch {
+			case j < i && !isMixed:
+				lines[j] = ""
 			case inYAML && !topLevel.MatchString(lines[j]) || strings.HasPrefix(lines[j], "```"):
 				lines[j], between = "", j
 			case inYAML && between >= 0 && begins.MatchString(lines[j]):

@@ -1,0 +1,119 @@
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// This file reads texts that have objects in YAML or JSON, and tables or descriptions of kubectl above or below them.
+
+// objectHead is the first line of an object in YAML or JSON.
+var objectHead = regexp.MustCompile(`^((apiVersion|kind): |\{)`)
+
+// apart separates objects from what kubectl prints for people; both keep their lines. ok: the text has both.
+func apart(data []byte) (objects, people string, ok bool) {
+	if !bytes.Contains(data, []byte("NAME")) && !bytes.Contains(data, []byte("Name: ")) || bytes.Contains(data, []byte("==== START logs")) {
+		return "", "", false
+	}
+	lines := strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+	others := make([]string, len(lines)) // those for people
+	inObjects, described, seen, text, began := false, false, false, false, byte(0)
+	for i, line := range lines {
+		blank := i == 0 || lines[i-1] == "" || strings.HasPrefix(lines[i-1], "---")
+		switch isPrompt := prompt.MatchString(line + "\n"); {
+		case isPrompt, tableHead.MatchString(line), strings.HasPrefix(line, "Name: "):
+			inObjects, described = false, !isPrompt && line[1] == 'a'
+			text = text || !isPrompt
+		case !inObjects && objectHead.MatchString(line) && blank && !described:
+			if seen && (began != '{' || line[0] != '{') {
+				lines[i-1] = "---"
+			}
+			inObjects, seen, began = true, true, line[0]
+		}
+		if !inObjects {
+			lines[i], others[i] = "", line
+		}
+	}
+	return strings.Join(lines, "\n"), strings.Join(others, "\n"), seen && text
+}
+
+// mixed are the documents of a text that has both.
+func mixed(name, objects, people string, large int) (docs []document) {
+	docs = slices.Collect(parse(name, []byte(objects), large))
+	var services []map[string]any
+	for i := range docs {
+		services = append(services, servicesIn(docs[i].Value)...)
+	}
+	return append(docs, kubectlObjects(people, services)...)
+}
+
+// servicesIn are the Services of an object, which may be a List.
+func servicesIn(value any) (all []map[string]any) {
+	m, _ := value.(map[string]any)
+	items, _ := m["items"].([]any)
+	for _, item := range items {
+		all = append(all, servicesIn(item)...)
+	}
+	if _, ok := m["metadata"].(map[string]any); ok && m["kind"] == "Service" {
+		all = append(all, m)
+	}
+	return all
+}
+
+// textOf is a field of an object, as a text.
+func textOf(m map[string]any, key string) string {
+	if m[key] == nil {
+		return ""
+	}
+	return fmt.Sprint(m[key])
+}
+
+// namespaceOf is the namespace of all of the Services; empty: they have several.
+func namespaceOf(services []map[string]any) (namespace string) {
+	for i, s := range services {
+		switch of := cmp.Or(textOf(s["metadata"].(map[string]any), "namespace"), "default"); {
+		case i > 0 && of != namespace:
+			return ""
+		default:
+			namespace = of
+		}
+	}
+	return namespace
+}
+
+// endpointsFor are the endpoints of a Service that is no row, if a table shows them.
+func (t *tables) endpointsFor(service map[string]any) (docs []document) {
+	metadata := service["metadata"].(map[string]any)
+	spec, _ := service["spec"].(map[string]any)
+	list, _ := spec["ports"].([]any)
+	var ports []describedPort
+	for _, item := range list {
+		if p, ok := item.(map[string]any); ok {
+			ports = append(ports, describedPort{name: textOf(p, "name"), protocol: cmp.Or(textOf(p, "protocol"), "TCP")})
+		}
+	}
+	if len(ports) == 0 {
+		return nil
+	}
+	switch err := t.addEndpoints(tableRow{"NAME": textOf(metadata, "name"), "NAMESPACE": textOf(metadata, "namespace")}, ports); {
+	case errors.Is(err, errNoEndpoints):
+		return nil
+	case err != nil:
+		annotations, _ := metadata["annotations"].(map[string]any)
+		if annotations == nil {
+			annotations = make(map[string]any)
+			metadata["annotations"] = annotations
+		}
+		annotations[NotShown] = err.Error()
+		return nil
+	}
+	for i := range ports {
+		docs = append(docs, ports[i].slices(i, map[string]any{"name": metadata["name"], "namespace": metadata["namespace"]})...)
+	}
+	return docs
+}
