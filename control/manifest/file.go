@@ -130,13 +130,17 @@ func nameOf(path string) string {
 // manifestsIn lists the manifest files of a directory, sorted by name. Symbolic
 // links are followed, for this is how Kubernetes mounts a ConfigMap; its
 // "..data" and other names that start with a dot are not manifests. Links that
-// lead nowhere, pipes and devices are listed, so that reading them fails.
+// lead nowhere, pipes and devices are listed, so that reading them fails. Files below the directory
+// are listed only if it is a dump of a cluster.
 func manifestsIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	names := dumpIn(dir)
+	if names != nil {
+		return names, nil
+	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue

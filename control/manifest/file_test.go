@@ -60,6 +60,24 @@ func TestLoadReadsADirectory(t *testing.T) {
 	}
 }
 
+// TestLoadReadsADump: of the directories of kubectl cluster-info dump, must-gather and sonobuoy, files below them are read.
+func TestLoadReadsADump(t *testing.T) {
+	for _, files := range [][]string{
+		{"nodes.json", "shop/services.json", "shop/pods.json"},
+		{"image-1/cluster-scoped-resources/core/nodes/a.yaml", "image-1/namespaces/shop/core/services.yaml", "image-1/namespaces/shop/core/pods.yaml"},
+		{"resources/cluster/core_v1_nodes.json", "resources/ns/shop/core_v1_services.json", "resources/ns/shop/core_v1_pods.json"},
+	} {
+		dir := t.TempDir()
+		write(t, node("a"), dir, files[0])
+		write(t, "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}\n", dir, files[1])
+		write(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web-1, namespace: shop}\n", dir, files[2])
+		write(t, "not YAML: [", dir, filepath.Dir(files[2]), "web-1", "web-1.yaml")
+		if o, err := Load([]string{dir}); err != nil || len(o.Nodes) != 1 || len(o.Services) != 1 || len(o.Pods) != 1 {
+			t.Errorf("%s: %v, %+v", files[1], err, o)
+		}
+	}
+}
+
 func TestLoadReadsANamedFileWhateverItsName(t *testing.T) {
 	name := write(t, node("a"), t.TempDir(), ".objects.txt")
 	if o, err := Load([]string{name}); err != nil || len(o.Nodes) != 1 {
