@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -216,32 +215,6 @@ func (h *hosts) nftables() {
 	h.c.Services = append(h.c.Services, one.Services...)
 	h.c.Proxy = append(h.c.Proxy, one.Proxy...)
 	h.c.Tables = append(h.c.Tables, one.Tables...)
-	if len(one.Tables) == 0 {
-		return
-	}
-	if was, is := hasNumbers(h.before.Ruleset), hasNumbers(h.after.Ruleset); was != is {
-		name := h.after.Name
-		if was {
-			name = h.before.Name
-		}
-		h.c.Notes = append(h.c.Notes, fmt.Sprintf("names of protocols, states and the like: %s has numbers in their place, as nft -n prints them", name))
-	}
-}
-
-var numbersForNames = regexp.MustCompile(`\b(ct state|l4proto|ip protocol|nexthdr) (\{ )?(0x)?\d`)
-
-// hasNumbers reports whether nft -n printed rules.
-func hasNumbers(r *nftables.Ruleset) bool {
-	for _, t := range r.Tables {
-		for _, c := range t.Chains {
-			for _, rule := range c.Rules {
-				if numbersForNames.MatchString(rule.String()) {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }
 
 // modes compares services of a family where kube-proxy's rules are of iptables at one time, and of nftables at the other.

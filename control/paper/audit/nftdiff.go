@@ -7,6 +7,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/listdiff"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
 )
 
 // part is a chain, a set or map, an object or a flowtable of a table, as far as it is compared. Those of one name and kind are
@@ -159,7 +160,11 @@ func (d *TableChange) addPart(before, after *part, explained func(*part, *partLi
 		c.Rules = append(c.Rules, r)
 	}
 	compare := func(before, after []*partLine, ordered bool) {
-		for _, l := range listdiff.Compare(before, after, spelling) {
+		pairs := listdiff.Compare(before, after, spelling)
+		if len(pairs) > 0 { // perhaps for names and numbers
+			pairs = listdiff.Compare(before, after, func(l *partLine) string { return nftrules.Numbers(l.text) })
+		}
+		for _, l := range pairs {
 			switch {
 			case l.Before != nil && l.After != nil:
 				if ordered {

@@ -305,7 +305,7 @@ func (p *printer) set(s *Set) {
 
 func (p *printer) keyTypes(s *Set) {
 	p.indent()
-	if s.Key.Of != nil {
+	if s.Key.Of != nil && !(p.Canonical && typesOf(s.Key.Of) != "") {
 		p.put("typeof ")
 	} else {
 		p.put("type ")
@@ -322,11 +322,32 @@ func (p *printer) keyTypes(s *Set) {
 }
 
 func (p *printer) setType(t Type) {
-	if t.Of != nil {
+	names := strings.Join(t.Names, " . ")
+	if p.Canonical && t.Of != nil {
+		names = typesOf(t.Of)
+	}
+	if t.Of != nil && names == "" {
 		t.Of.print(p)
 		return
 	}
-	p.put(strings.Join(t.Names, " . "))
+	p.put(names)
+}
+
+// typesOf are the types behind typeof; empty: they are not known, or not only of one size.
+func typesOf(e Expr) string {
+	parts, isConcat := e.(Concat)
+	if !isConcat {
+		parts = Concat{e}
+	}
+	var names []string
+	for _, part := range parts {
+		name := typeOf(part)
+		if name == "" || name == "integer" {
+			return ""
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, " . ")
 }
 
 // perLine is how many elements of a set nft prints in a line (nftables, src/expression.c, calculate_delim).

@@ -347,7 +347,11 @@ func typeOf(e Expr) string {
 			return "dccp_pkttype"
 		case e.Field == "saddr ip" || e.Field == "daddr ip" || e.Protocol == "icmp" && e.Field == "gateway":
 			return "ipv4_addr"
-		case e.Protocol == "ip6" && (e.Field == "saddr" || e.Field == "daddr"), e.Protocol == "ether", e.Field == "type", e.Field == "code", e.Field == "dscp", e.Field == "ecn",
+		case e.Protocol == "ip6" && (e.Field == "saddr" || e.Field == "daddr"):
+			return "ipv6_addr"
+		case e.Protocol == "ether" && e.Field != "type":
+			return "ether_addr"
+		case e.Protocol == "ether", e.Field == "type", e.Field == "code", e.Field == "dscp", e.Field == "ecn",
 			e.Field == "taddr", e.Field == "saddr ether" || e.Field == "daddr ether":
 			return ""
 		}
@@ -398,6 +402,8 @@ func typeOf(e Expr) string {
 			return "nf_proto"
 		case "iif", "oif":
 			return "iface_index"
+		case "iifname", "oifname":
+			return "ifname"
 		case "skuid":
 			return "uid"
 		case "skgid":
