@@ -8,6 +8,9 @@ import (
 // undecorateListing takes off what is around the lines of a listing in mails, pages and logs: prose, fences, and the text
 // in front of each line. The lines keep their numbers. The rules that stand below no chain are lost. false: there is no listing.
 func undecorateListing(text string) (cleaned string, lost lostList, found bool) {
+	if !strings.Contains(text, "Chain") { // reading a long text of something else takes time
+		return "", lost, false
+	}
 	var b strings.Builder
 	number := 0
 	var before []*regexp.Regexp // in front of the lines of the chain
@@ -44,6 +47,9 @@ func undecorateListing(text string) (cleaned string, lost lostList, found bool) 
 
 // undecorateChainLine finds "Chain NAME (...)", and the decorations in front of it.
 func undecorateChainLine(line string) (chain string, taken []*regexp.Regexp, ok bool) {
+	if !strings.Contains(line, "Chain") {
+		return "", nil, false
+	}
 	chain = strings.TrimSpace(line)
 	for range maxDecorations {
 		if isChainLine(fields(chain)) {
