@@ -17,8 +17,9 @@ type Template struct {
 	Namespace, Name string
 	Pod             corev1.PodTemplateSpec
 	// Replicas is how many Pods it wants; valid iff EachNode is false.
-	Replicas int
-	EachNode bool // a DaemonSet
+	Replicas  int
+	Suspended bool // a Job or CronJob that wants none for now
+	EachNode  bool // a DaemonSet
 	// Ready is how many of its Pods are ready, as an API server has seen them; nil: none has.
 	Ready *int
 	// Owned: another object makes this one, as a Deployment makes a ReplicaSet.
@@ -62,6 +63,7 @@ type workload struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
 		Replicas *int32                 `json:"replicas"`
+		Suspend  bool                   `json:"suspend"`
 		Template corev1.PodTemplateSpec `json:"template"`
 		// ServiceName is that of a StatefulSet.
 		ServiceName string `json:"serviceName"`
@@ -100,12 +102,12 @@ func workloadOf(m map[string]any) map[string]any {
 		return some
 	}
 	w := part(m, "apiVersion", "kind", "metadata")
-	spec := part(m["spec"], "replicas", "template", "serviceName")
+	spec := part(m["spec"], "replicas", "suspend", "template", "serviceName")
 	if m["apiVersion"] == "apps/v1" {
 		maps.Copy(spec, part(m["spec"], "selector"))
 	}
 	if job := part(m["spec"], "jobTemplate"); len(job) > 0 {
-		spec = part(part(job["jobTemplate"], "spec")["spec"], "template")
+		maps.Copy(spec, part(part(job["jobTemplate"], "spec")["spec"], "template"))
 	}
 	w["spec"], w["status"] = spec, part(m["status"], "replicas", "readyReplicas", "numberReady")
 	// A Job is often made with a prefix of its name only.
@@ -133,9 +135,12 @@ func (l *loader) template(at Place, t typeName, m map[string]any, duplicates []s
 		l.objects.skip(t)
 		return
 	}
-	made := &Template{Kind: t.kind, Namespace: o.Namespace, Name: o.Name, Pod: o.Spec.Template, Replicas: 1, EachNode: t.kind == "DaemonSet", ServiceName: o.Spec.ServiceName}
+	made := &Template{Kind: t.kind, Namespace: o.Namespace, Name: o.Name, Pod: o.Spec.Template, Replicas: 1, EachNode: t.kind == "DaemonSet", ServiceName: o.Spec.ServiceName, Suspended: o.Spec.Suspend}
 	if o.Spec.Replicas != nil {
 		made.Replicas = max(int(*o.Spec.Replicas), 0)
+	}
+	if made.Suspended {
+		made.Replicas = 0
 	}
 	if fromCluster(o) && t.kind != "Job" && t.kind != "CronJob" {
 		ready := cmp.Or(o.Status.ReadyReplicas, o.Status.NumberReady, new(int32))

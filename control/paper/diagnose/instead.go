@@ -65,7 +65,11 @@ func (c *Cluster) withoutPods(svc *corev1.Service) (f Finding, found bool) {
 		Text: fmt.Sprintf("no Pod of %s runs: the template of %s matches its selector, but the objects contain no Pods made from it", objectOf(svc), t),
 		Do:   fmt.Sprintf("kubectl -n %s describe %s %s", t.Namespace, strings.ToLower(t.Kind), t.Name),
 	}
-	if t.Replicas == 0 {
+	switch {
+	case t.Suspended:
+		f.Field, f.Do = "spec.suspend", fmt.Sprintf("kubectl -n %s patch %s %s -p '{\"spec\":{\"suspend\":false}}'", t.Namespace, strings.ToLower(t.Kind), t.Name)
+		f.Text = fmt.Sprintf("%s has no endpoints: %s, with the template that its selector matches, is suspended", objectOf(svc), t)
+	case t.Replicas == 0:
 		f.Field, f.Do = "spec.replicas", fmt.Sprintf("kubectl -n %s scale %s %s --replicas 1", t.Namespace, strings.ToLower(t.Kind), t.Name)
 		f.Text = fmt.Sprintf("%s has no endpoints: %s, with the template that its selector matches, has 0 replicas", objectOf(svc), t)
 	}
