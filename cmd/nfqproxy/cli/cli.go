@@ -74,10 +74,10 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	return code
 }
 
-// withoutCall is an error's text without the name of the system call that did not find a file, or could not read it.
+// withoutCall is an error's text without the name of the system call that did not find a file, or could not read or make it.
 func withoutCall(err error) string {
 	text := err.Error()
-	if e, ok := errors.AsType[*fs.PathError](err); ok && slices.Contains([]string{"open", "stat", "lstat", "read"}, e.Op) {
+	if e, ok := errors.AsType[*fs.PathError](err); ok && slices.Contains([]string{"open", "stat", "lstat", "read", "mkdir"}, e.Op) {
 		text = strings.Replace(text, e.Error(), e.Path+": "+e.Err.Error(), 1)
 	}
 	return text

@@ -3,6 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
 
 	"github.com/nfqproxy/nfqproxy/control/exitcode"
 )
@@ -40,5 +43,8 @@ func exitCodeOf(err error) (code int, message bool) {
 	if f, ok := errors.AsType[failure](err); ok {
 		return int(f.code), true
 	}
-	return exitcode.Of(err), err != nil && !errors.Is(err, errUnread)
+	// cobra's completion writes to the output itself, not to a listener.
+	direct, _ := errors.AsType[*fs.PathError](err)
+	unread := errors.Is(err, errUnread) || direct != nil && direct.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE)
+	return exitcode.Of(err), err != nil && !unread
 }

@@ -167,9 +167,8 @@ func (n *Node) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.Ta
 	case t == nil:
 		return nil, notReady()
 	case generation != 0 && generation != t.Generation():
-		kept := n.config.Journal.Generations()
 		if t = n.config.Journal.Table(generation); t == nil {
-			return nil, &observe.Error{Status: http.StatusNotFound, Field: "generation", Message: fmt.Sprintf("generation %d is not kept: %s keeps the %d newest, from %d", generation, n.config.Name, kept.Kept, kept.Oldest)}
+			return nil, &observe.Error{Status: http.StatusNotFound, Field: "generation", Message: fmt.Sprintf("generation %d is not kept: %s keeps generation %d and later", generation, n.config.Name, n.config.Journal.Generations().Oldest)}
 		}
 	}
 	var names []decision.ServiceName

@@ -586,7 +586,7 @@ func TestObjects(t *testing.T) {
 	}
 	for message, q := range map[string]observe.ObjectsQuery{
 		"node node-b is not observed by this server: it observes node-a":    {Node: "node-b"},
-		"generation 4 is not kept: node-a keeps the 2 newest, from 5":       {Generation: "4"},
+		"generation 4 is not kept: node-a keeps generation 5 and later":     {Generation: "4"},
 		"service default/other is not in generation 5 of the service table": {Generation: "5", Service: "default/other"},
 		`generation "x": want the number of a service table, from 1`:        {Generation: "x"},
 		`service "web": want NAMESPACE/NAME`:                                {Service: "web"},

@@ -305,7 +305,7 @@ func (c *Cluster) Objects(_ context.Context, q observe.ObjectsQuery) (*observe.T
 	case q.Node == "":
 		return nil, &observe.Error{Status: http.StatusBadRequest, Field: "node", Message: "node is missing: each node has its own service table: want one of node-a, node-b"}
 	case generation > 2:
-		return nil, &observe.Error{Status: http.StatusNotFound, Field: "generation", Message: fmt.Sprintf("generation %d is not kept: node-a keeps the 2 newest, from 1", generation)}
+		return nil, &observe.Error{Status: http.StatusNotFound, Field: "generation", Message: fmt.Sprintf("generation %d is not kept: node-a keeps generation 1 and later", generation)}
 	}
 	return &observe.TableObjects{
 		Node: q.Node, Generation: cmp.Or(generation, 2), Built: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC),
