@@ -89,13 +89,18 @@ func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.
 	}
 	defer file.Close()
 	masked := 0
+	var cut *conntracklist.Error
 	entries, err := readPasted(file, func(in io.Reader) ([]conntracklist.Entry, error) {
 		text, err := io.ReadAll(in)
 		if err != nil {
 			return nil, err
 		}
-		masked = len(maskedEntry.FindAllIndex(text, -1))
-		return conntracklist.Read(bytes.NewReader(maskedEntry.ReplaceAll(text, nil)))
+		masked, cut = len(maskedEntry.FindAllIndex(text, -1)), nil
+		entries, err := conntracklist.Read(bytes.NewReader(maskedEntry.ReplaceAll(text, nil)))
+		if errors.As(err, &cut) && cut.Cut {
+			err = nil
+		}
+		return entries, err
 	}, conntracklist.IsLine)
 	if err == nil && len(entries) == 0 {
 		err = errors.New("no connection entries: give the output of conntrack -L, as root")
@@ -105,6 +110,9 @@ func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.
 	}
 	if masked > 0 {
 		note(stderr, fmt.Sprintf("%s has %s with masked addresses, left out: what they show is not known", f.node.conntrack, quantity.Count(masked, "entry")))
+	}
+	if cut != nil {
+		note(stderr, fmt.Sprintf("%s ends within an entry, line %d, which is left out: entries may be missing", f.node.conntrack, cut.Line))
 	}
 	objects, err := f.read(ctx, stdin, stderr)
 	if err != nil {

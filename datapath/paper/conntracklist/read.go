@@ -28,6 +28,8 @@ type Error struct {
 	Line, Column int // in bytes; both from 1
 	Found        string
 	Want         string
+	// Cut: it is in the last line, which looks like an entry; those before it were read.
+	Cut bool
 }
 
 func (e *Error) Error() string {
@@ -73,6 +75,10 @@ func Read(r io.Reader) ([]Entry, error) {
 		}
 		p := parser{text: text, line: number}
 		e, err := p.entry()
+		if fault, ok := errors.AsType[*Error](err); ok && len(entries) > 0 && IsLine(text) && !lines.Scan() {
+			fault.Cut = true
+			return entries, fault
+		}
 		if err != nil {
 			return nil, err
 		}
