@@ -33,7 +33,7 @@ func (f *learnFlags) addUnits(flags *pflag.FlagSet) {
 }
 
 func (f *learnFlags) addRecord(flags *pflag.FlagSet) {
-	flags.StringVar(&f.record, "record", "", "file with your progress, or the file of your class (default ~/.local/state/nfqproxy/learn.json)")
+	flags.StringVar(&f.record, "record", "", "file with your progress, or the file of your class (default ~/.local/state/nfqproxy/learn.json, with --units learn-NAME.json)")
 }
 
 // files returns the files of the course.
@@ -77,6 +77,13 @@ func (f *learnFlags) open() (*learn.Course, *learn.Record, error) {
 		var err error
 		if path, err = learn.DefaultRecord(); err != nil {
 			return nil, nil, err
+		}
+		if f.units != "" { // units of several courses have the same IDs
+			course, err := filepath.Abs(f.units)
+			if err != nil {
+				return nil, nil, err
+			}
+			path = strings.TrimSuffix(path, ".json") + "-" + filepath.Base(course) + ".json"
 		}
 	} else if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return nil, nil, fmt.Errorf("--record %s: make its directory first (%w)", path, err)
