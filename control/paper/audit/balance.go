@@ -165,7 +165,7 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 		}
 		kind, _, _ := serviceChain(rule.jump)
 		toEndpoint := strings.HasPrefix(rule.jump, endpointPrefix)
-		if toEndpoint && rule.selects() || !toEndpoint && kind == "" && rule.jump != markDrop && rule.jump != kubechains.MarkMasq && rule.Target != nil {
+		if toEndpoint && rule.selects() && !rule.unread || !toEndpoint && kind == "" && rule.jump != markDrop && rule.jump != kubechains.MarkMasq && rule.Target != nil {
 			r.problem(fmt.Sprintf("%s has a rule that kube-proxy does not write: %s", chain, rule), rule.Line)
 			b.foreign = true
 		}

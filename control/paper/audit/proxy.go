@@ -71,7 +71,7 @@ func (r *reader) invalid() {
 	p := &r.node.Proxy
 	p.PassesInvalid = len(r.filter.rules[kubechains.Forward]) > 0
 	for _, rule := range r.filter.rules[kubechains.Forward] {
-		if rule.Target != iptables.Drop || !rule.invalid {
+		if rule.Target != iptables.Drop || !rule.invalid && !rule.unread {
 			continue
 		}
 		p.PassesInvalid = false

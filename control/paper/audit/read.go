@@ -65,13 +65,14 @@ type table struct {
 	name     string
 	declared map[string]int // the chains in the file, with their lines
 	rules    map[string][]*rule
-	order    []string // of the chains with rules
-	present  bool     // the file has the table
+	order    []string        // of the chains with rules
+	unread   map[string]bool // chains with a rule that is not printed as a whole
+	present  bool            // the file has the table
 	dump     *iptables.Dump
 }
 
 func newTable(d *iptables.Dump, name string) table {
-	t := table{name: name, dump: d, declared: make(map[string]int), rules: make(map[string][]*rule)}
+	t := table{name: name, dump: d, declared: make(map[string]int), rules: make(map[string][]*rule), unread: make(map[string]bool)}
 	from := d.Table(name)
 	if from == nil {
 		return t
@@ -87,15 +88,19 @@ func newTable(d *iptables.Dump, name string) table {
 		if t.rules[r.Chain] == nil {
 			t.order = append(t.order, r.Chain)
 		}
-		t.rules[r.Chain] = append(t.rules[r.Chain], newRule(r))
+		of := newRule(r)
+		t.rules[r.Chain] = append(t.rules[r.Chain], of)
+		if of.unread {
+			t.unread[r.Chain] = true
+		}
 	}
 	return t
 }
 
-// isComplete reports whether the file has all rules of the chain, so that one that is not there does not
-// exist.
+// isComplete reports whether the file has all rules of the chain, and what they do, so that one that is
+// not there does not exist.
 func (t *table) isComplete(chain string) bool {
-	return t.has(chain) && (t.dump.Listing == nil || t.dump.Lists(t.name, chain))
+	return t.has(chain) && !t.unread[chain] && (t.dump.Listing == nil || t.dump.Lists(t.name, chain))
 }
 
 // has reports whether the file has the chain.

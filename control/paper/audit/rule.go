@@ -23,6 +23,8 @@ type rule struct {
 	invalid             bool   // conntrack state INVALID
 	// other is set if there are further matches.
 	other bool
+	// unread: iptables printed "[unsupported revision]" for a part of it, which works in the kernel.
+	unread bool
 	jump  string // a chain; empty: the target is another one
 	// entry is the kind of address that the rule is for; valid iff it is among the claims.
 	entry decision.Entry
@@ -75,8 +77,18 @@ func newRule(of *iptables.Rule) *rule {
 		r.jump = t.Chain
 	case iptables.Goto:
 		r.jump = t.Chain
+	case iptables.UnknownTarget:
+		r.unread = r.unread || unsupported("", t.Args)
 	}
 	return r
+}
+
+// unsupported reports whether iptables printed "[unsupported revision]" for a match or target.
+func unsupported(name string, args []iptables.Token) bool {
+	for _, t := range args {
+		name += t.Text
+	}
+	return strings.Contains(name, "[unsupported")
 }
 
 func (r *rule) add(m iptables.Match) {
@@ -109,6 +121,8 @@ func (r *rule) add(m iptables.Match) {
 		r.other = true
 	case iptables.Accounting:
 		r.counter = m.Counter
+	case iptables.UnknownMatch:
+		r.other, r.unread = true, r.unread || unsupported(m.Match, m.Args)
 	default:
 		r.other = true
 	}

@@ -89,7 +89,7 @@ func (v *walker) follow(c *connection) {
 	}
 	rest := v.machine.Each(nil, c.packet(), begin, maxWays, &v.work, func(way netfilter.Way) {
 		e := v.judge(c, &way)
-		if c.from.Kind == Itself && e.outcome != unmasqueraded || c.from.Kind == NamedPod && e.outcome != lost && e.outcome != replyLost {
+		if c.from.Kind == Itself && e.outcome != unmasqueraded && e.outcome != unknown || c.from.Kind == NamedPod && e.outcome != lost && e.outcome != replyLost {
 			e.outcome = served // other sources show the rest
 		}
 		good = good || e.outcome == served || e.outcome == intended
@@ -143,7 +143,7 @@ func certaintyOf(ends []end, e *end, good bool) Certainty {
 	if e.endpoint.IsValid() && !e.perhaps {
 		others := true
 		for i := range ends {
-			if other := &ends[i]; other.endpoint == e.endpoint && !other.isLost() {
+			if other := &ends[i]; (other.endpoint == e.endpoint || other.stoppedOnTheWay(e)) && !other.isLost() {
 				others = false
 			}
 		}
@@ -157,6 +157,15 @@ func certaintyOf(ends []end, e *end, good bool) Certainty {
 		}
 	}
 	return Possible
+}
+
+// stoppedOnTheWay reports whether a way ended at a rule whose effect is not known, and to had no endpoint there yet either.
+func (e *end) stoppedOnTheWay(to *end) bool {
+	if e.outcome != unknown || e.endpoint.IsValid() || len(e.doubts) == 0 {
+		return false
+	}
+	last := e.doubts[len(e.doubts)-1]
+	return slices.ContainsFunc(to.doubts, func(d netfilter.Doubt) bool { return d.Rule == last.Rule })
 }
 
 // isReason reports whether packets meet the reason of an end for sure, if all ways, or all to the same endpoint, are lost:
@@ -250,7 +259,7 @@ func (s *surveyor) replyEnd(c *connection, way, w *netfilter.Way) (e end, is boo
 	if s.notForwarded(w) && s.host.Complete() {
 		return end{outcome: replyLost, noWay: strings.TrimPrefix(w.Why, "routing: ") + ", as the replies do", doubts: w.Doubts}, true
 	}
-	if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
+	if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" || w.By != nil && s.wrote(w.By) {
 		return e, false
 	}
 	e = end{outcome: replyLost, rule: w.By, table: w.Table, chain: w.Chain, rejected: w.Verdict == netfilter.Rejected, doubts: w.Doubts}
