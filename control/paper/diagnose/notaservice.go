@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -180,7 +179,7 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 				w.cause(w.nodePort(s, to))
 				return
 			}
-			open = append(open, strconv.Itoa(int(s.NodePort)))
+			open = append(open, fmt.Sprintf("%d/%s", s.NodePort, s.Protocol))
 		}
 	}
 	switch {

@@ -89,7 +89,7 @@ func TestWhy(t *testing.T) {
 		"port 0":            {from: "outside", to: "shop/front:0", code: NoSuchPort, text: "has no port 0"},
 		"no port at the IP": {from: "shop/client", to: "10.96.0.20:81", code: NoSuchPort, text: "it has 80/TCP (shop/web:http)", node: "node-a"},
 		"no such address":   {from: "shop/client", to: "10.96.7.7:80", code: UnknownAddress, text: "no Service and no Pod has the address", node: "node-a"},
-		"no such node port": {from: "outside", to: "node-a:30081", code: UnknownAddress, text: "node ports are 30080, 30443", node: "node-a"},
+		"no such node port": {from: "outside", to: "node-a:30081", code: UnknownAddress, text: "node ports are 30080/TCP, 30443/TCP", node: "node-a"},
 		"external IP":       {edits: []edit{{"selector: {app: web}\n  ports: [{name: http", "externalIPs: [198.51.100.7]\n  selector: {app: web}\n  ports: [{name: http"}}, from: "outside", to: "198.51.100.7:80", node: "node-a"},
 		"external IP off":   {edits: []edit{{"selector: {app: web}\n  ports: [{name: http", "externalIPs: [198.51.100.7]\n  selector: {app: web}\n  ports: [{name: http"}, gateOff}, from: "outside", to: "198.51.100.7:80", code: ExternalIPsIgnored, text: "AllowServiceExternalIPs is off", node: "node-a"},
 		"Pod from outside":  {from: "outside", to: "10.244.1.2:8080", code: OutsideOnly, text: "is the address of a Pod"},
