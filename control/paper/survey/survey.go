@@ -255,6 +255,14 @@ func (s *surveyor) limits() {
 		}
 		return false
 	}
+	for _, d := range s.dumps {
+		if d.Listing == nil {
+			continue
+		}
+		for _, table := range d.Listing.Hidden {
+			s.skip("table %s, which iptables does not print: give the output of nft list ruleset", table)
+		}
+	}
 	if len(s.targets) == 0 {
 		return
 	}

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -65,7 +66,7 @@ func parseStatement(p pasted) statement {
 		s.op = opTitle
 	case p.body:
 		s.op = opBody
-	case p.text[0] == '#':
+	case p.text[0] == '#', incompatible.MatchString(p.text):
 		s.remark()
 	case p.text[0] == '*':
 		s.op, s.table = opTable, strings.TrimRight(p.text[1:], "` \"'")
@@ -100,11 +101,15 @@ func (s *statement) remark() {
 		if s.family = IPv4; strings.Contains(text, "ip6tables") {
 			s.family = IPv6
 		}
-	case strings.HasPrefix(text, "Table"):
-		s.op = opIncompatible
-		s.table = strings.Trim(strings.Fields(text)[1], "`'\"")
+	default:
+		if found := incompatible.FindStringSubmatch(text); found != nil {
+			s.op, s.table = opIncompatible, found[1]
+		}
 	}
 }
+
+// incompatible is what iptables-save prints in place of a table, and iptables -S as its error.
+var incompatible = regexp.MustCompile("^(?:#? ?T|ip6?tables v[^:]*: t)able [`'\"]?(\\w+)['\"]? is incompatible")
 
 // declare reads ":chain policy [packets:bytes]".
 func (s *statement) declare() {

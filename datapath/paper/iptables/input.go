@@ -105,6 +105,11 @@ func readOtherForm(text string, options Options, err error) (*Input, error) {
 	if at := listedRow.FindStringIndex(text); at != nil {
 		return nil, &Error{Line: 1 + strings.Count(text[:at[0]], "\n"), Column: 1, Problem: "this is a rule of iptables -L without the line of its chain", Want: "the whole listing, or the output of iptables-save"}
 	}
+	for i, line := range strings.Split(text, "\n") {
+		if incompatible.MatchString(strings.TrimSpace(line)) {
+			return nil, &Error{Line: i + 1, Column: 1, Problem: "iptables does not print this table, which is incompatible with it", Want: "the output of nft list ruleset"}
+		}
+	}
 	return nil, err
 }
 

@@ -44,7 +44,7 @@ func unquoteStrings(text string, wanted func(string) bool) (string, bool) {
 			b.WriteString(strings.TrimSuffix(q.text, "\n") + "\n")
 		}
 	}
-	if b.Len() == 0 && wanted(unescape(text)) {
+	if b.Len() == 0 && strings.Contains(text, `\`) && wanted(unescape(text)) {
 		b.WriteString(unescape(text))
 	}
 	return b.String(), b.Len() > 0
