@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -74,7 +75,10 @@ func (c *ServiceChange) Service() *Service { return cmp.Or(c.After, c.Before) }
 // these do not explain. With all it includes every difference of rules.
 func Compare(before, after *iptables.Dump, all bool) *Comparison {
 	was, is := Read(before), Read(after)
-	c := &Comparison{Services: compareAll(was.Services, is.Services), Proxy: compareProxies(&was.Proxy, &is.Proxy)}
+	c := &Comparison{Services: CompareServices(was, is), Proxy: compareProxies(&was.Proxy, &is.Proxy)}
+	if names := append(slices.Clone(was.unported.values), is.unported.values...); len(names) > 0 {
+		c.Notes = append(c.Notes, "services with rules whose ports iptables did not print: "+nearest.Few(names))
+	}
 	tables := iptables.Diff(before, after)
 	if all {
 		for _, t := range tables {
@@ -102,6 +106,14 @@ func Compare(before, after *iptables.Dump, all bool) *Comparison {
 // CompareServices returns the changes of services between two nodes, or one node at two times, whose rules may be of different
 // modes: what only one of them shows is not compared.
 func CompareServices(before, after *Node) []ServiceChange {
+	changes := compareNodes(before, after)
+	return slices.DeleteFunc(changes, func(c ServiceChange) bool {
+		name := c.Service().Name.String()
+		return before.unported.seen[name] || after.unported.seen[name]
+	})
+}
+
+func compareNodes(before, after *Node) []ServiceChange {
 	was, is := before.Services, after.Services
 	if (before.Mode == proxymode.ModeNFTables) == (after.Mode == proxymode.ModeNFTables) {
 		return compareAll(was, is)

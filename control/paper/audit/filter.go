@@ -27,6 +27,7 @@ func (r *reader) refusals() {
 func (r *reader) refusal(chain string, rule *rule) {
 	_, reject := rule.Target.(iptables.Reject)
 	drop := rule.Target == iptables.Drop
+	r.noteUnported(rule)
 	if !reject && !drop || rule.protocol == 0 || rule.port == 0 || rule.other {
 		return
 	}

@@ -105,7 +105,7 @@ func (h *hosts) iptables(f decision.Family) {
 	compare := func(x, y *iptables.Dump) {
 		x, y = h.shared(x, y)
 		one := Compare(x, y, h.all)
-		h.c.Services = append(h.c.Services, one.Services...)
+		h.c.Services, h.c.Notes = append(h.c.Services, one.Services...), append(h.c.Notes, one.Notes...)
 		for _, d := range one.Proxy {
 			if several {
 				d.Text = f.String() + ": " + d.Text

@@ -42,6 +42,8 @@ type Node struct {
 	owners map[*iptables.Rule]ruleOwner
 	// chains are the services that the chains of nat are for.
 	chains map[string]*Service
+	// unported are services, by their names in comments, whose ports iptables did not print.
+	unported unique[string]
 	// contests give the first service of what several claim, for each rule of theirs.
 	contests map[*iptables.Rule]string
 	// foreign are the rules in chains of services that kube-proxy does not write, of nftables.

@@ -138,6 +138,7 @@ func (r *reader) portals() {
 	for _, rule := range r.nat.rules[kubechains.Services] {
 		ip, ok := rule.destination.host()
 		kind, suffix, isService := serviceChain(rule.jump)
+		r.noteUnported(rule)
 		// Until 1.23, a rule for an external IP could match more than the address.
 		if !ok || !isService || rule.protocol == 0 || rule.port == 0 || rule.source.IsValid() {
 			continue
@@ -174,10 +175,23 @@ func (r *reader) portals() {
 	}
 }
 
+// noteUnported records the service of a rule whose port iptables did not print.
+func (r *reader) noteUnported(of *rule) {
+	if name := of.comment; of.unported {
+		for _, w := range []string{clusterIPWords, externalIPWords, loadBalancerWords, noEndpointsWords, noLocalEndpointsWords} {
+			name = strings.TrimSuffix(name, w)
+		}
+		if spn, ok := parseName(name); ok {
+			r.node.unported.add(spn.String())
+		}
+	}
+}
+
 // nodePorts reads KUBE-NODEPORTS of nat.
 func (r *reader) nodePorts() {
 	for _, rule := range r.nat.rules[kubechains.NodePorts] {
 		_, suffix, isService := serviceChain(rule.jump)
+		r.noteUnported(rule)
 		if !isService || rule.protocol == 0 || rule.port == 0 {
 			continue
 		}

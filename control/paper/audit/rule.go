@@ -25,7 +25,9 @@ type rule struct {
 	other bool
 	// unread: iptables printed "[unsupported revision]" for a part of it, which works in the kernel.
 	unread bool
-	jump  string // a chain; empty: the target is another one
+	// unported: kube-proxy writes the rule with a port, which iptables did not print.
+	unported bool
+	jump     string // a chain; empty: the target is another one
 	// entry is the kind of address that the rule is for; valid iff it is among the claims.
 	entry decision.Entry
 }
@@ -122,7 +124,8 @@ func (r *rule) add(m iptables.Match) {
 	case iptables.Accounting:
 		r.counter = m.Counter
 	case iptables.UnknownMatch:
-		r.other, r.unread = true, r.unread || unsupported(m.Match, m.Args)
+		_, err := decision.ParseProtocol(strings.ToUpper(m.Match))
+		r.other, r.unread, r.unported = true, r.unread || unsupported(m.Match, m.Args), err == nil
 	default:
 		r.other = true
 	}

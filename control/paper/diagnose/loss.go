@@ -7,6 +7,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
@@ -254,7 +255,11 @@ func reasonText(l *survey.Loss, several bool) string {
 		if several && l.Rule.File != "" {
 			at = l.Rule.File + ", " + at
 		}
-		return fmt.Sprintf("%sa rule that is not kube-proxy's (table %s: %s)", at, l.Table, l.Rule)
+		what := "that is not kube-proxy's"
+		if c := l.Rule.Chain; c == kubechains.Firewall || c == kubechains.Forward {
+			what = "that kube-proxy does not write so"
+		}
+		return fmt.Sprintf("%sa rule %s (table %s: %s)", at, what, l.Table, l.Rule)
 	case l.Chain != "":
 		policy := "DROP"
 		if ofNFTables(l) {

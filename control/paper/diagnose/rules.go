@@ -111,7 +111,7 @@ func gaps(dumps []*iptables.Dump, s *survey.Survey) (found []Finding) {
 		for _, gap := range n.Gaps {
 			f := Finding{
 				Code: RulesIncomplete, Text: gap.String(),
-				Do: "use the output of iptables-save as root, not a listing of some chains or one table; --objects compares the rules with the Services",
+				Do: "use the output of iptables-save as root and of the version that wrote the rules, not a listing of some chains or one table; --objects compares the rules with the Services",
 			}
 			if !slices.ContainsFunc(found, func(other Finding) bool { return other.Text == f.Text }) { // of the other back end
 				found = append(found, f)

@@ -20,10 +20,15 @@ func (s Style) Findings(findings []diagnose.Finding, examined []*diagnose.Examin
 			fmt.Fprintln(&b, e.OtherMode)
 		}
 	}
-	if slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Ignored == "" }) || len(examined) == 0 {
+	ignored := slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Ignored != "" })
+	verdict := s.nothingFound(ignored, followed, judged, partly, unclear)
+	switch {
+	case len(examined) == 0 || slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Wrong() }):
 		b.WriteString(s.found(findings, o))
-	} else {
-		b.WriteString(s.nothingFound(len(findings) > 0, followed, judged, partly, unclear) + hidden(o.Hidden) + s.ignored(findings, o))
+	case slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Ignored == "" }): // notes
+		b.WriteString(verdict + "\n" + s.found(findings, o))
+	default:
+		b.WriteString(verdict + hidden(o.Hidden) + s.ignored(findings, o))
 	}
 	for _, e := range examined {
 		b.WriteString("\n" + scope(e, len(examined) > 1))

@@ -51,7 +51,8 @@ func unprintedOf(table string, r *Rule) string {
 	}
 	switch {
 	case table == "nat" && r.Chain == "KUBE-POSTROUTING" && r.Target == Return && conditions(r) == 0,
-		table == "filter" && r.Chain == "KUBE-FORWARD" && r.Target == Accept && conditions(r) == 0 && commentOf(r) == "kubernetes forwarding rules":
+		table == "filter" && r.Chain == "KUBE-FORWARD" && r.Target == Accept && conditions(r) == 0 && commentOf(r) == "kubernetes forwarding rules",
+		table == "filter" && r.Chain == "KUBE-FIREWALL" && r.Target == Drop && conditions(r) == 0 && commentOf(r) == "kubernetes firewall for dropping marked packets":
 		return "mark --mark"
 	}
 	jump, ok := jumpedTo(r.Target)
