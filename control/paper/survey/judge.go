@@ -93,6 +93,10 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 		}
 		return
 	}
+	if strings.Contains(w.Why, " has no address to ") { // to masquerade as, or to redirect to
+		e.outcome, e.reason = unknown, gap{text: w.Why}
+		return
+	}
 	e.queue = waits(w.By)
 	if s.ipvs != nil && s.ofProxy(w.By) {
 		e.outcome = intended

@@ -22,7 +22,7 @@ func (g *guesser) addresses() {
 		g.note(alone(a), format, args...)
 	}
 	add := func(a netip.Addr, format string, args ...any) {
-		found = found || !before.isLocal(a)
+		found = found || !before.isLocal(a) && !a.IsLinkLocalUnicast() // the kernel masquerades with no such address
 		give(g.uplink, a, format, args...)
 	}
 	near := func(a netip.Addr) bool {
@@ -41,7 +41,7 @@ func (g *guesser) addresses() {
 		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
 			add(a, "%s is an address of this host: see %s", a, h.at())
 		}
-		if a, ok := h.wanted(); ok && h.table == "nat" && h.hooks.has(Prerouting) && (h.targets("DNAT") || forNodePorts(h.Rule) && !a.IsLoopback()) {
+		if a, ok := h.wanted(); ok && h.table == "nat" && h.hooks.has(Prerouting) && (h.targets("DNAT") && !h.intercepts(a) || forNodePorts(h.Rule) && !a.IsLoopback()) {
 			add(a, "%s is an address of this host: see %s", a, h.at())
 		}
 		for a := range h.nodePorts() {

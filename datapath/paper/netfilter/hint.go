@@ -391,10 +391,17 @@ func (h *hint) hidesBehind() string {
 // valid: it does not.
 func (h *hint) hides(device string) netip.Addr {
 	t, ok := h.Target.(iptables.SNAT)
-	if !ok || h.destination.IsValid() || t.To.First != t.To.Last && t.To.Last.IsValid() || h.out != "" && h.out != device {
+	if !ok || h.destination.IsValid() || h.source.Addr().IsLoopback() || t.To.First != t.To.Last && t.To.Last.IsValid() || h.out != "" && h.out != device {
 		return netip.Addr{}
 	}
 	return t.To.First
+}
+
+// intercepts reports whether the rule, of DNAT, sends packets for another host to a program of this one: what is for an own address
+// needs no loopback address, as Docker's name server has, and link-local ones are those of a cloud's metadata.
+func (h *hint) intercepts(to netip.Addr) bool {
+	t, ok := h.Target.(iptables.DNAT)
+	return ok && t.To.First.IsLoopback() || to.IsLinkLocalUnicast()
 }
 
 // private reports whether the address is of those that are not routed in the internet (RFC 1918,
