@@ -50,7 +50,9 @@ func (r *reader) checkCommented() bool {
 	for _, chain := range r.nat.order {
 		for _, rule := range r.nat.rules[chain] {
 			if to := rule.jump; strings.HasPrefix(to, "KUBE-") && !r.nat.has(to) && !seen[to] {
-				seen[to] = true
+				if seen[to] = true; to == kubechains.NodePorts {
+					continue // said below, with what is not shown
+				}
 				missing = append(missing, to)
 				lines = append(lines, rule.Line)
 			}
@@ -71,6 +73,9 @@ func (r *reader) checkCommented() bool {
 	case !r.filter.has(kubechains.Services):
 		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown")
 	}
+	if seen[kubechains.NodePorts] {
+		r.gap("the file has no chain KUBE-NODEPORTS of table nat: node ports are not shown")
+	}
 	switch {
 	case !r.nat.present:
 		r.gap("table nat is not in the file: services with endpoints are not shown")
@@ -90,7 +95,7 @@ func (r *reader) checkCommented() bool {
 	if n := r.node.unported.values; len(n) > 0 {
 		r.gap("rules whose ports iptables did not print (before 1.8.8, of newer ones) are not shown: those of " + nearest.Few(n))
 	}
-	return len(missing) > 0
+	return len(seen) > 0
 }
 
 // largeCluster is a number of endpoints for which kube-proxy may be in its mode for more than 1000, of which a node's rules may have

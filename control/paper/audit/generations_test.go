@@ -15,7 +15,7 @@ import (
 // nat makes a dump with the rules of table nat, their chains declared, in front of which
 // stand those that every kube-proxy writes, and those of filter.
 func nat(filter, rules string) string {
-	text := "*filter\n:KUBE-SERVICES - [0:0]\n:KUBE-EXTERNAL-SERVICES - [0:0]\n:KUBE-NODEPORTS - [0:0]\n" + filter + "COMMIT\n*nat\n"
+	text := "*filter\n:FORWARD ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-EXTERNAL-SERVICES - [0:0]\n:KUBE-NODEPORTS - [0:0]\n" + filter + "COMMIT\n*nat\n"
 	rules = `-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 -A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 -A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING

@@ -122,14 +122,18 @@ func (r *reader) version(oldMasquerade bool) string {
 			}
 		}
 	}
+	firewall := r.filter.has(kubechains.ProxyFirewall)
+	for _, rule := range r.filter.rules["FORWARD"] {
+		firewall = firewall || rule.jump == kubechains.ProxyFirewall
+	}
 	switch {
-	case r.filter.has(kubechains.ProxyFirewall):
+	case firewall:
 		return "1.25 or later"
 	case len(r.marks) > 0 && !r.nat.has(kubechains.MarkMasq):
 		return "1.1"
 	case oldMasquerade:
 		return "1.20 or earlier"
-	case external && r.filter.has(kubechains.Services):
+	case external && r.filter.has(kubechains.Services) && r.filter.isComplete("FORWARD"):
 		return "1.24"
 	case external:
 		return "1.24 or later"

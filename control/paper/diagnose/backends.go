@@ -39,11 +39,16 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 			return false, notShown(svc, "")
 		}
 		if len(found) == 0 {
-			return false, Finding{
+			f := Finding{
 				Code: NoSelector, Object: object, Field: "spec.selector",
 				Text: fmt.Sprintf("%s has no selector, and no EndpointSlice has the label %s=%s%s", object, discoveryv1.LabelServiceName, svc.Name, c.notSliced(svc)),
 				Do:   "give the Service a selector, or create an EndpointSlice for it",
 			}
+			if svc.Spec.ExternalName != "" {
+				f.Field, f.Text = "spec.type", fmt.Sprintf("the externalName %s of %s is ignored: its type is not ExternalName; it has no selector and no EndpointSlice either", svc.Spec.ExternalName, object)
+				f.Do = "set spec.type to ExternalName"
+			}
+			return false, f
 		}
 	} else if cause, bad := c.selected(svc, port); bad {
 		return false, cause
@@ -343,7 +348,7 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 	object := objectOf(svc)
 	wanted := fmt.Sprintf("%q/%s", port.Name, protocolOf(port.Protocol))
 	var families, ports, states []string
-	withPort, ignored, leaving := false, false, true
+	withPort, ignored, leaving, what := false, false, true, object
 	for _, s := range found {
 		if len(s.Endpoints) == 0 {
 			continue
@@ -365,6 +370,7 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 			has = has || text == wanted
 		}
 		if !has {
+			what = fmt.Sprintf("port %s of %s", wanted, object)
 			continue
 		}
 		withPort = true
@@ -452,13 +458,16 @@ func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family s
 	}
 	if leaving {
 		return false, Finding{
-			Code: PodsNotReady, Object: object, Text: fmt.Sprintf("all endpoints of %s are terminating, and do not serve any more: %s", object, nearest.Few(states)),
+			Code: PodsNotReady, Object: object, Text: fmt.Sprintf("all endpoints of %s are terminating, and do not serve any more: %s", what, nearest.Few(states)),
 			Do: "check why no new Pods are started in their place",
 		}
 	}
 	f := Finding{
-		Code: PodsNotReady, Object: object, Text: fmt.Sprintf("no endpoint of %s is ready: %s", object, nearest.Few(states)),
+		Code: PodsNotReady, Object: object, Text: fmt.Sprintf("no endpoint of %s is ready: %s", what, nearest.Few(states)),
 		Do: "check why the readiness probes of its Pods fail",
+	}
+	if len(svc.Spec.Selector) == 0 {
+		f.Do = "check who writes its EndpointSlices or Endpoints, for it has no selector, and why they list these as not ready"
 	}
 	if outdated != "" {
 		f.Text, f.Do = f.Text+outdated, checkController

@@ -314,11 +314,11 @@ func (e *examination) leftOut(svc *corev1.Service) *Finding {
 }
 
 // slicesOf checks whether a port has one number in all EndpointSlices, unless its target is a name: Pods may
-// have different numbers for that.
+// have different numbers for that. Without a selector, the numbers are as somebody wants them.
 func (e *examination) slicesOf(svc *corev1.Service) {
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		if p.TargetPort.StrVal != "" {
+		if p.TargetPort.StrVal != "" || len(svc.Spec.Selector) == 0 {
 			continue
 		}
 		var numbers []string
@@ -329,7 +329,8 @@ func (e *examination) slicesOf(svc *corev1.Service) {
 				}
 			}
 		}
-		if slices.Sort(numbers); len(slices.Compact(numbers)) > 1 {
+		slices.Sort(numbers)
+		if numbers = slices.Compact(numbers); len(numbers) > 1 {
 			e.add(Finding{
 				Code: SlicesDiffer, Object: objectOf(svc), Field: "spec.ports",
 				Text: fmt.Sprintf("port %s of %s has different numbers in its EndpointSlices: %s", portText(p), objectOf(svc), nearest.Few(numbers)),

@@ -24,17 +24,22 @@ func (c *Cluster) isUnsubmitted(svc *corev1.Service) bool {
 
 // badExternalName is the finding of an ExternalName that DNS cannot follow; nil: there is none.
 func badExternalName(svc *corev1.Service) *Finding {
-	external := strings.TrimSpace(svc.Spec.ExternalName)
-	if svc.Spec.Type != corev1.ServiceTypeExternalName || external == "" {
+	external := strings.TrimSuffix(strings.TrimSpace(svc.Spec.ExternalName), ".")
+	if svc.Spec.Type != corev1.ServiceTypeExternalName {
 		return nil
 	}
 	f := &Finding{Code: NoDNSName, Object: objectOf(svc), Field: "spec.externalName"}
+	if external == "" {
+		f.Text = fmt.Sprintf("%s is of type ExternalName and has no externalName: the API server rejects it", objectOf(svc))
+		f.Do = "write the DNS name of the host into spec.externalName"
+		return f
+	}
 	if _, err := kubeaddr.Parse(kubeaddr.Unbracket(external)); err == nil {
 		f.Text = fmt.Sprintf("the externalName of %s is the address %s: DNS treats it as a name, which no server resolves, so clients get no address", objectOf(svc), external)
 		f.Do = "use a Service without selector or type, and an EndpointSlice with the address; or a DNS name that resolves to it"
 		return f
 	}
-	if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(external, ".")); len(problems) > 0 {
+	if problems := validation.IsDNS1123Subdomain(external); len(problems) > 0 {
 		f.Text = fmt.Sprintf("the externalName %q of %s is not a DNS name: the API server rejects it", external, objectOf(svc))
 		f.Do = "write only a DNS name, without protocol, port or path"
 		return f
