@@ -73,6 +73,9 @@ func (r *reader) checkCommented() bool {
 	case !r.filter.has(kubechains.Services):
 		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown")
 	}
+	if len(r.unread) > 0 {
+		r.gap("addresses or ports of services cannot be read", r.unread...)
+	}
 	if seen[kubechains.NodePorts] {
 		r.gap("the file has no chain KUBE-NODEPORTS of table nat: node ports are not shown")
 	}

@@ -174,6 +174,8 @@ type Service struct {
 	// chainKind is the beginning of the name of the chain that balances over the cluster's endpoints.
 	chainKind string
 	hashed    string // the name as the comments have it, for the hash
+	// hiddenNodePort: there is a node port, whose number cannot be read.
+	hiddenNodePort bool
 	balanced  [2]*balance
 }
 
@@ -221,7 +223,7 @@ func (s *Service) Type() string {
 	switch {
 	case len(s.LoadBalancerIPs) > 0 || s.HealthCheckNodePort != 0:
 		return "LoadBalancer"
-	case s.NodePort != 0:
+	case s.NodePort != 0, s.hiddenNodePort:
 		return "NodePort"
 	}
 	return "ClusterIP"

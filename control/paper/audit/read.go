@@ -51,6 +51,8 @@ type reader struct {
 	commented bool
 	// marks are the rules of endpoints' chains that set the mark themselves, as those of 1.1.
 	marks []iptables.SetMark
+	// unread are the lines of rules of services whose address or port is masked or lost.
+	unread []int
 }
 
 // claim is the destination of a service's packets.
@@ -66,8 +68,8 @@ type table struct {
 	declared map[string]int // the chains in the file, with their lines
 	rules    map[string][]*rule
 	order    []string        // of the chains with rules
-	unread   map[string]bool // chains with a rule that is not printed as a whole
 	present  bool            // the file has the table
+	unread   map[string]bool // the chains of kube-proxy with a rule of which a part is masked or lost
 	dump     *iptables.Dump
 }
 
@@ -88,17 +90,15 @@ func newTable(d *iptables.Dump, name string) table {
 		if t.rules[r.Chain] == nil {
 			t.order = append(t.order, r.Chain)
 		}
-		of := newRule(r)
-		t.rules[r.Chain] = append(t.rules[r.Chain], of)
-		if of.unread {
-			t.unread[r.Chain] = true
-		}
+		rule := newRule(r)
+		t.rules[r.Chain] = append(t.rules[r.Chain], rule)
+		t.unread[r.Chain] = t.unread[r.Chain] || rule.unread && strings.HasPrefix(r.Chain, "KUBE-")
 	}
 	return t
 }
 
-// isComplete reports whether the file has all rules of the chain, and what they do, so that one that is
-// not there does not exist.
+// isComplete reports whether the file has all rules of the chain, and all of each rule, so that one that is not there does not
+// exist.
 func (t *table) isComplete(chain string) bool {
 	return t.has(chain) && !t.unread[chain] && (t.dump.Listing == nil || t.dump.Lists(t.name, chain))
 }
@@ -140,7 +140,8 @@ func (r *reader) portals() {
 		kind, suffix, isService := serviceChain(rule.jump)
 		r.noteUnported(rule)
 		// Until 1.23, a rule for an external IP could match more than the address.
-		if !ok || !isService || rule.protocol == 0 || rule.port == 0 || rule.source.IsValid() {
+		hidden := !ok || rule.port == 0
+		if !isService || rule.protocol == 0 || rule.source.IsValid() || hidden && !rule.unread {
 			continue
 		}
 		r.commented = r.commented || rule.comment != ""
@@ -151,7 +152,11 @@ func (r *reader) portals() {
 			}
 		}
 		s := r.service(name, suffix, rule.protocol)
+		if hidden {
+			r.unread = append(r.unread, rule.Line)
+		}
 		switch {
+		case !ok:
 		case words == clusterIPWords || words == "" && (kind == servicePrefix || kind == localPrefix):
 			rule.entry = decision.EntryClusterIP
 			r.clusterIP(s, ip, rule.Line)
@@ -165,7 +170,9 @@ func (r *reader) portals() {
 			rule.entry = decision.EntryExternalIP
 			r.externalIP(s, ip)
 		}
-		r.port(s, rule.port, rule.Line)
+		if rule.port != 0 {
+			r.port(s, rule.port, rule.Line)
+		}
 		if rule.plain() {
 			at := claim{ip, rule.port, rule.protocol}
 			r.claims[at] = append(r.claims[at], rule)
@@ -192,12 +199,16 @@ func (r *reader) nodePorts() {
 	for _, rule := range r.nat.rules[kubechains.NodePorts] {
 		_, suffix, isService := serviceChain(rule.jump)
 		r.noteUnported(rule)
-		if !isService || rule.protocol == 0 || rule.port == 0 {
+		if !isService || rule.protocol == 0 || rule.port == 0 && !rule.unread {
 			continue
 		}
 		s := r.service(rule.comment, suffix, rule.protocol)
-		r.nodePort(s, rule.port, rule.Line)
 		r.enter(s, rule.jump)
+		if rule.port == 0 {
+			s.hiddenNodePort, r.unread = true, append(r.unread, rule.Line)
+			continue
+		}
+		r.nodePort(s, rule.port, rule.Line)
 		if rule.counter == kubechains.LocalhostAccepted && rule.plain() && !rule.source.IsValid() {
 			// The next rule does the same, without counting.
 			r.node.Proxy.NFAcct = true

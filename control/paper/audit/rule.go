@@ -21,10 +21,8 @@ type rule struct {
 	counter             string // in nfacct; empty: none
 	fromNode, toNode    bool   // addrtype LOCAL
 	invalid             bool   // conntrack state INVALID
-	// other is set if there are further matches.
-	other bool
-	// unread: iptables printed "[unsupported revision]" for a part of it, which works in the kernel.
-	unread bool
+	// other is set if there are further matches, and unread if some are masked or lost.
+	other, unread bool
 	// unported: kube-proxy writes the rule with a port, which iptables did not print.
 	unported bool
 	jump     string // a chain; empty: the target is another one
@@ -125,7 +123,8 @@ func (r *rule) add(m iptables.Match) {
 		r.counter = m.Counter
 	case iptables.UnknownMatch:
 		_, err := decision.ParseProtocol(strings.ToUpper(m.Match))
-		r.other, r.unread, r.unported = true, r.unread || unsupported(m.Match, m.Args), err == nil
+		r.unported = err == nil
+		r.other, r.unread = true, r.unread || !r.unported
 	default:
 		r.other = true
 	}

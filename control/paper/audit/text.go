@@ -67,8 +67,11 @@ func (s *Service) ports() string {
 	if s.Port != 0 {
 		text = fmt.Sprint(s.Port)
 	}
-	if s.NodePort != 0 {
+	switch {
+	case s.NodePort != 0:
 		text += fmt.Sprintf(":%d", s.NodePort)
+	case s.hiddenNodePort:
+		text += ":?"
 	}
 	return text + "/" + s.Protocol.String()
 }
