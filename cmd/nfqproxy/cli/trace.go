@@ -155,7 +155,9 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	m = m.On(host)
 	guesses = slices.Concat(sharedHost(dumps), notes, guesses)
 	q := &trace.Question{Rules: filesOf(dumps), Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: listingOf(dumps), Time: when}
-	if mode, proof := proxymode.ModeOf(dumps); mode.IPVS() && servers == nil {
+	if mode, proof := proxymode.ModeOf(dumps); mode == proxymode.ModeUserspace {
+		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): rules lead to ports of kube-proxy itself, which selects the endpoints", mode, proof)
+	} else if mode.IPVS() && servers == nil {
 		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates; ipvsadm -Sn does (--ipvs)", mode, proof)
 	} else if plugin, proof := proxymode.EBPF(dumps); plugin != "" {
 		q.Proxy = fmt.Sprintf("eBPF programs of %s (%s) may translate, drop or redirect packets before the rules, which do not show it", plugin, proof)

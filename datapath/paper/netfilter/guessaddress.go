@@ -38,8 +38,10 @@ func (g *guesser) addresses() {
 	}
 	for i := range g.hints {
 		h := &g.hints[i]
-		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
-			add(a, "%s is an address of this host: see %s", a, h.at())
+		for _, a := range []netip.Addr{h.hides(g.uplink), h.proxied()} {
+			if a.IsValid() && !near(a) {
+				add(a, "%s is an address of this host: see %s", a, h.at())
+			}
 		}
 		if a, ok := h.wanted(); ok && h.table == "nat" && h.hooks.has(Prerouting) && (h.targets("DNAT") && !h.intercepts(a) || forNodePorts(h.Rule) && !a.IsLoopback()) {
 			add(a, "%s is an address of this host: see %s", a, h.at())
@@ -89,6 +91,14 @@ func (h *hint) untracked() (netip.Addr, bool) {
 		return from.Addr(), t.NoTrack
 	}
 	return netip.Addr{}, false
+}
+
+// proxied is the address of this host to which kube-proxy in userspace mode translates what the host sends, for itself.
+func (h *hint) proxied() netip.Addr {
+	if t, ok := h.Target.(iptables.DNAT); ok && (h.Chain == "KUBE-PORTALS-HOST" || h.Chain == "KUBE-NODEPORT-HOST") {
+		return t.To.First
+	}
+	return netip.Addr{}
 }
 
 const nodePortsChain = "KUBE-NODEPORTS"
