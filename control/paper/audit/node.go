@@ -176,7 +176,7 @@ type Service struct {
 	hashed    string // the name as the comments have it, for the hash
 	// hiddenNodePort: there is a node port, whose number cannot be read.
 	hiddenNodePort bool
-	balanced  [2]*balance
+	balanced       [2]*balance
 }
 
 // Endpoint is where flows of a service port go.

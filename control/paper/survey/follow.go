@@ -60,6 +60,8 @@ type walker struct {
 	cut         int // connections with more ways than were followed
 	// local are service addresses at which programs of this node answer.
 	local []netip.AddrPort
+	// queues are rules that let packets pass if no program listens at their queues.
+	queues []*iptables.Rule
 	// reached are the endpoints of the only connection.
 	reached []netip.AddrPort
 	// ends are those of all connections that do not reach an endpoint, in order.
@@ -89,6 +91,11 @@ func (v *walker) follow(c *connection) {
 	}
 	rest := v.machine.Each(nil, c.packet(), begin, maxWays, &v.work, func(way netfilter.Way) {
 		e := v.judge(c, &way)
+		for _, r := range way.Path {
+			if t, ok := r.Target.(iptables.NFQueue); ok && t.Bypass && !slices.Contains(v.queues, r) {
+				v.queues = append(v.queues, r)
+			}
+		}
 		if c.from.Kind == Itself && e.outcome != unmasqueraded && e.outcome != unknown || c.from.Kind == NamedPod && e.outcome != lost && e.outcome != replyLost {
 			e.outcome = served // other sources show the rest
 		}

@@ -102,6 +102,11 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 				s.local = append(s.local, a)
 			}
 		}
+		for _, r := range w.queues {
+			if !slices.Contains(s.queues, r) {
+				s.queues = append(s.queues, r)
+			}
+		}
 		for _, to := range w.reached {
 			if !slices.Contains(s.survey.Reached, to) {
 				s.survey.Reached = append(s.survey.Reached, to)
@@ -240,6 +245,7 @@ type surveyor struct {
 	selves   bool             // endpoints are followed as their own clients
 	cut      int              // connections with more ways than were followed
 	local    []netip.AddrPort // see walker
+	queues   []*iptables.Rule // see walker
 }
 
 // limits finds what the dumps do not show, and which sources' packets can be followed all the same.
@@ -311,6 +317,9 @@ func (s *surveyor) finish() {
 	}
 	for _, a := range s.local {
 		s.skip("whether a program of this node answers at %s: rules keep its packets from connection tracking and kube-proxy, and the address is this host's, as with NodeLocal DNSCache", a)
+	}
+	for _, r := range s.queues {
+		s.skip("what a program at a netfilter queue decides, if one runs: %s (without one, the kernel lets the packets pass)", r)
 	}
 	s.gaps()
 	if s.cut > 0 {
