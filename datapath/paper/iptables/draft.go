@@ -74,7 +74,9 @@ func (d *draft) declare(c Chain, explicit bool) {
 func (d *draft) apply(s *statement) {
 	switch s.op {
 	case opDeclare, opPolicy:
-		d.declare(s.chainUp, true)
+		if d.declare(s.chainUp, true); Builtin(d.table, s.chainUp.Name) && s.chainUp.Policy == PolicyNone {
+			d.note(s.number, "the policy of chain %s of table %s is neither ACCEPT nor DROP, and iptables takes no other: ACCEPT is assumed", s.chainUp.Name, d.table)
+		}
 	case opNew:
 		d.declare(Chain{Name: s.chain, Line: s.number}, true)
 	case opAppend, opInsert:

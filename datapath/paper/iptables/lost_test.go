@@ -30,7 +30,7 @@ func TestLostOptions(t *testing.T) {
 		// What a comment says is of no importance.
 		{"filter", "-m comment -j ACCEPT", `[iptables.Comment] iptables.Verdict`, ""},
 	} {
-		text := "*" + c.table + "\n:INPUT ACCEPT [0:0]\n-A INPUT " + c.rule + "\nCOMMIT\n"
+		text := "*" + c.table + "\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT " + c.rule + "\nCOMMIT\n"
 		d, err := Parse(strings.NewReader(text), Options{})
 		if err != nil {
 			t.Errorf("%s: %v", c.rule, err)
@@ -55,7 +55,7 @@ func TestLostOptions(t *testing.T) {
 
 // TestLostNotes are one for each kind, with the lines.
 func TestLostNotes(t *testing.T) {
-	text := "*nat\n" + strings.Repeat("-A OUTPUT -j DNAT [unsupported revision]\n", 8) + "-A OUTPUT -j SNAT\nCOMMIT\n"
+	text := "*nat\n" + strings.Repeat("-A OUTPUT -j DNAT [unsupported revision]\n", 8) + "-A INPUT -j SNAT\nCOMMIT\n"
 	d, err := Parse(strings.NewReader(text), Options{})
 	want := "[line 2: -j DNAT is printed as [unsupported revision]: what it does is not known; also line 3, 4, 5, 6 and 3 more" +
 		" line 10: -j SNAT is printed without its option --to-source: what it does is not known]"

@@ -129,7 +129,7 @@ type TProxy struct {
 
 func init() {
 	addTarget(&target{
-		name: "TPROXY", table: "mangle", shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
+		name: "TPROXY", table: "mangle", chains: []string{"PREROUTING"}, shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
 		phrases: map[string]phrase{"TPROXY": tproxyPhrase},
 		build: func(s *section) Target {
 			s.needs(s.name, "TPROXY", protoTCP, protoUDP)

@@ -174,7 +174,7 @@ type DNAT struct{ To NATRange }
 
 func init() {
 	addTarget(&target{
-		name: "DNAT", table: "nat",
+		name: "DNAT", table: "nat", chains: []string{"PREROUTING", "OUTPUT"},
 		shapes:  map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
 		phrases: map[string]phrase{"DNAT": natPhrase("--to-destination")},
 		build:   func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
@@ -193,7 +193,7 @@ type SNAT struct{ To NATRange }
 
 func init() {
 	addTarget(&target{
-		name: "SNAT", table: "nat",
+		name: "SNAT", table: "nat", chains: []string{"POSTROUTING", "INPUT"},
 		shapes:  map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
 		phrases: map[string]phrase{"SNAT": natPhrase("--to-source")},
 		build: func(s *section) Target {
@@ -217,7 +217,7 @@ type Masquerade struct{ To NATRange }
 
 func init() {
 	addTarget(&target{
-		name: "MASQUERADE", table: "nat",
+		name: "MASQUERADE", table: "nat", chains: []string{"POSTROUTING"},
 		shapes:  map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
 		phrases: map[string]phrase{"MASQUERADE": natPortsPhrase("masq", "ports:")},
 		build:   func(s *section) Target { return Masquerade{s.natPorts()} },
@@ -233,7 +233,7 @@ type Redirect struct{ To NATRange }
 
 func init() {
 	addTarget(&target{
-		name: "REDIRECT", table: "nat",
+		name: "REDIRECT", table: "nat", chains: []string{"PREROUTING", "OUTPUT"},
 		shapes:  map[string]shape{"--to-ports": one, "--random": flag},
 		phrases: map[string]phrase{"REDIRECT": natPortsPhrase("redir", "ports")},
 		build:   func(s *section) Target { return Redirect{s.natPorts()} },

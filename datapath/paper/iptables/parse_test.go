@@ -11,7 +11,7 @@ import (
 // TestErrors has one fault each, with its place and the beginning of the message.
 func TestErrors(t *testing.T) {
 	rule := func(args string) string { return "*filter\n:own - [0:0]\n-A INPUT " + args + "\nCOMMIT\n" }
-	nat := func(args string) string { return "*nat\n:own - [0:0]\n-A INPUT " + args + "\nCOMMIT\n" }
+	nat := func(args string) string { return "*nat\n:own - [0:0]\n-A OUTPUT " + args + "\nCOMMIT\n" }
 	for _, c := range []struct{ text, want string }{
 		{"-A INPUT -j ACCEPT\n", "line 1, column 1: a rule outside of a table"},
 		{":INPUT ACCEPT\n", "line 1, column 1: a chain outside of a table"},
@@ -73,7 +73,7 @@ func TestErrors(t *testing.T) {
 		{rule("-j REJECT --reject-with tcp-reset"), "line 3, column 34: tcp-reset in a rule that is not for the protocol"},
 		{rule("-j LOG --log-level 9"), "line 3, column 29"},
 		{rule("-j MARK --set-mark 1 --or-mark 2"), "line 3, column 31: --or-mark together with --set-mark"},
-		{nat("-j DNAT --to-destination 1.2.3.4:80"), "line 3, column 35: a port in a rule that is not for the protocol"},
+		{nat("-j DNAT --to-destination 1.2.3.4:80"), "line 3, column 36: a port in a rule that is not for the protocol"},
 		{rule("-j NFQUEUE --queue-balance 5:5"), "line 3, column 37"},
 		{rule("-j own --random"), "line 3, column 17: option --random of a module that was not loaded"},
 	} {

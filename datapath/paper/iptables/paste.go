@@ -401,7 +401,7 @@ func (p *pasted) isWhole() bool {
 	if jump := jumpIndex(args); jump >= 0 && jump+1 < len(args) && targets[args[jump+1].Text] == nil && chainNameFault(args[jump+1].Text) == "" {
 		chains[args[jump+1].Text] = true
 	}
-	a := analysis{family: cmp.Or(familyOfRule(args), IPv4), table: "filter", declared: chains}
+	a := analysis{family: cmp.Or(familyOfRule(args), IPv4), declared: chains}
 	return a.analyse(&Rule{}, args) == nil
 }
 

@@ -52,6 +52,9 @@ var examples = []example{
 	{table: "filter", rule: "INPUT -p tcp -m tcp --what", fault: "tcp has no option --what"},
 	{table: "filter", rule: "INPUT --what", fault: "unknown option --what"},
 
+	{table: "filter", rule: "INPUT -s 1.2.3.4 -j MASQUERADE", fault: "the kernel has no target MASQUERADE in table filter"},
+	{table: "nat", rule: "PREROUTING -j SNAT --to-source 1.2.3.4", fault: "the kernel has no target SNAT in chain PREROUTING"},
+
 	// Generic matches.
 	{table: "filter", rule: "INPUT -s 1.2.3.4/33", fault: `"1.2.3.4/33" is not an IPv4 network`},
 	{table: "filter", rule: "INPUT -i a-device-too-long", fault: `"a-device-too-long" is not the name of a device`},

@@ -11,6 +11,8 @@ type extension[T any] struct {
 	implied uint8
 	// table is the only table in which the kernel loads a target (its .table); empty: all.
 	table string
+	// chains are the only built-in chains in which the kernel loads a target (its .hooks); nil: all.
+	chains []string
 	// build makes the value from the options.
 	build func(*section) T
 	// phrases read its text in a listing (its print function), by the first word. A target's

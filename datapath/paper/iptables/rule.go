@@ -126,7 +126,8 @@ type option struct {
 // analysis finds the matches and the target of one rule.
 type analysis struct {
 	family   Family
-	table    string
+	table    string // empty: not known
+	chain    string
 	declared map[string]bool // the table's chains
 
 	args     []Token
@@ -163,7 +164,7 @@ var genericShapes = map[string]shape{
 // analyse fills in r.Matches and r.Target from the words of the rule. What it returns and sets is that of this rule: an
 // analysis is used again for the next one, with the memory of its sections.
 func (a *analysis) analyse(r *Rule, args []Token) *Error {
-	a.args, a.at, a.current, a.jump = args, 0, nil, option{}
+	a.args, a.at, a.current, a.jump, a.chain = args, 0, nil, option{}, r.Chain
 	a.sections, a.lost, a.foreign = a.sections[:0], nil, false
 	a.generic = section{family: a.family, options: a.generic.options[:0]}
 	for a.at < len(a.args) {
@@ -357,6 +358,12 @@ func (a *analysis) loadTarget(o option) *Error {
 	case ok:
 		if !t.allows(a.family) {
 			return a.fail(name, fmt.Sprintf("target %s is not for %s", name.Text, a.family), t.family.String()+" rules, or another target")
+		}
+		if t.table != "" && a.table != "" && t.table != a.table {
+			return a.fail(name, fmt.Sprintf("the kernel has no target %s in table %s", name.Text, a.table), "the rule in table "+t.table)
+		}
+		if t.chains != nil && Builtin(a.table, a.chain) && !slices.Contains(t.chains, a.chain) {
+			return a.fail(name, fmt.Sprintf("the kernel has no target %s in chain %s", name.Text, a.chain), "the rule in chain "+strings.Join(t.chains, " or "))
 		}
 		s.target = t
 	// A word that is no target's name and has no options must be a chain.

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -150,7 +151,11 @@ func TestTyped(t *testing.T) {
 		}}}, nil},
 		{`-m comment --comment "-j" -j own`, []Match{Comment{"-j"}}, Jump{"own"}},
 	} {
-		text := "*mangle\n:own - [0:0]\n" + strings.TrimSpace("-A INPUT "+c.rule) + "\nCOMMIT\n"
+		table := "mangle"
+		if c.target != nil {
+			table = cmp.Or(onlyTable(c.target.Name()), table)
+		}
+		text := "*" + table + "\n:chain - [0:0]\n:own - [0:0]\n" + strings.TrimSpace("-A chain "+c.rule) + "\nCOMMIT\n"
 		d, err := Parse(strings.NewReader(text), Options{})
 		if err != nil {
 			t.Errorf("%s: %v", c.rule, err)
