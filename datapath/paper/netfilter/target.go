@@ -181,6 +181,11 @@ func (w *walk) missing(c *chain, r *rule) (exit, bool) {
 		w.Packet.Mark |= masqueradeMark
 		w.addRule(c, r, flow.StepMarked)
 		return 0, false
+	case name == "KUBE-MARK-DROP" && !w.Packet.Local && !w.machine.network.isLocal(w.Packet.Destination.Addr()):
+		w.grant("that chain %s, which is not in the listing, sets the mark 0x8000: KUBE-FIREWALL drops such packets at INPUT and OUTPUT, and this one is not for the host", name)
+		w.Packet.Mark |= 0x8000
+		w.addRule(c, r, flow.StepMarked)
+		return 0, false
 	case name == "KUBE-MARK-DROP": // the kubelet's, until 1.27
 		w.addRule(c, r, flow.StepApplied)
 		w.end(Dropped, r.Rule, fmt.Sprintf("chain %s, which is not in the listing, sets the mark 0x8000 in every version of kube-proxy, and KUBE-FIREWALL drops packets that have it", name))
