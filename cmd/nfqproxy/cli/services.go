@@ -228,7 +228,7 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 			title = s.name(sets) + ": "
 		}
 		about := n.Proxy.String()
-		if about == "kube-proxy" && len(n.Services) == 0 && n.Mode != proxymode.ModeUserspace {
+		if about == "kube-proxy" && len(n.Services) == 0 && (n.Mode == proxymode.ModeUnknown || n.Mode == proxymode.ModeKubeRouter) {
 			about = "no rules of kube-proxy for services"
 		}
 		fmt.Fprintf(w, "\n%s%s", title, about)

@@ -83,6 +83,8 @@ func (r *reader) checkCommented() bool {
 	case !r.nat.present:
 		r.gap("table nat is not in the file: services with endpoints are not shown")
 	case r.nat.has(kubechains.Services):
+	case r.node.Mode == proxymode.ModeIPTables:
+		r.gap("the file has no chain KUBE-SERVICES of table nat: which addresses lead to services is not shown")
 	default:
 		text, lines := "table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them", []int(nil)
 		if plugin, proof := proxymode.EBPF([]*iptables.Dump{r.nat.dump}); plugin != "" {

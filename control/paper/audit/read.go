@@ -22,6 +22,7 @@ func Read(d *iptables.Dump) *Node {
 	r.node.Mode, r.node.Proof = proxymode.ModeOf([]*iptables.Dump{d})
 	r.portals()
 	r.nodePorts()
+	r.unledTo()
 	r.refusals()
 	r.firewalls()
 	r.healthChecks()
@@ -220,6 +221,41 @@ func (r *reader) nodePorts() {
 			at := claim{netip.Addr{}, rule.port, rule.protocol}
 			r.claims[at] = append(r.claims[at], rule)
 			r.markExplained(s, rule)
+		}
+	}
+}
+
+// unledTo reads services of which a part of a dump has the chain that balances, but not the rules that lead to it.
+func (r *reader) unledTo() {
+	if r.nat.isComplete(kubechains.Services) {
+		return
+	}
+	for _, chain := range r.nat.order {
+		kind, suffix, _ := serviceChain(chain)
+		if kind != servicePrefix || r.bySuffix[suffix] != nil {
+			continue
+		}
+		name, at, protocol := "", (*rule)(nil), decision.Protocol(0)
+		for _, rule := range r.nat.rules[chain] {
+			if portal, ok := strings.CutSuffix(rule.comment, clusterIPWords); ok && rule.jump == kubechains.MarkMasq {
+				name, at, protocol = portal, rule, rule.protocol
+			} else if strings.HasPrefix(rule.jump, endpointPrefix) {
+				name, _, _ = strings.Cut(rule.comment, " -> ")
+				for _, translates := range r.nat.rules[rule.jump] {
+					protocol = cmp.Or(protocol, translates.protocol)
+				}
+			}
+		}
+		if _, ok := parseName(name); !ok || protocol == 0 {
+			continue
+		}
+		s := r.service(name, suffix, protocol)
+		if r.enter(s, chain); at == nil {
+			continue
+		}
+		if ip, ok := at.destination.host(); ok && at.port != 0 {
+			r.clusterIP(s, ip, at.Line)
+			r.port(s, at.port, at.Line)
 		}
 	}
 }
