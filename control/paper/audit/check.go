@@ -201,6 +201,9 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 	if r.nat.isComplete(kubechains.Services) && s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
 		r.problem(fmt.Sprintf("no chain of %s selects an endpoint, and no rule in table filter rejects its packets", s.Title()))
 	}
+	if r.nat.isComplete(kubechains.Services) && r.filter.isComplete(kubechains.Services) && s.suffix != "" && !s.ClusterIP.IsValid() {
+		r.problem(fmt.Sprintf("KUBE-SERVICES has no rule for the ClusterIP of %s", s.Title()), r.nat.declared[kubechains.Services])
+	}
 }
 
 // marksDrop reports whether the chain drops packets without an endpoint, as until 1.24.

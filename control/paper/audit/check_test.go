@@ -72,7 +72,9 @@ func TestProblems(t *testing.T) {
 			"no chain of default/my-nginx-service selects an endpoint, and no rule in table filter rejects its packets",
 			"line 62: no rule jumps to chain KUBE-SEP-S4QGHWZAQRZ7NT5K",
 			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
+			"line 67: KUBE-SERVICES has no rule for the ClusterIP of default/my-nginx-service",
 		}},
+		{"a node port without a ClusterIP", []edit{{portal + "\n", ""}}, []string{"line 67: KUBE-SERVICES has no rule for the ClusterIP of default/my-nginx-service"}},
 		{"endpoints, but refused", []edit{refuse("default/my-nginx-service", "10.96.118.136", "80")}, []string{
 			"line 72: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service has endpoints, but a rule in table filter says that it has none",
 		}},
