@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -96,9 +95,6 @@ func (r *reader) checkCommented() bool {
 			}
 		}
 		r.gap(text, lines...)
-	}
-	if n := r.node.unported.values; len(n) > 0 {
-		r.gap("rules whose ports iptables did not print (before 1.8.8, of newer ones) are not shown: those of " + nearest.Few(n))
 	}
 	return len(seen) > 0
 }

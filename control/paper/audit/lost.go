@@ -51,11 +51,8 @@ var modules = map[string]bool{"mark": true, "conntrack": true, "state": true}
 
 // bare reports whether the rule has no conditions but matches whose options are lost.
 func bare(r *rule) bool {
-	if r.unread {
-		return false
-	}
 	for _, m := range r.Matches {
-		if unknown, ok := m.(iptables.UnknownMatch); m.Module() != "comment" && (!ok || !modules[unknown.Match]) {
+		if unknown, ok := m.(iptables.UnknownMatch); m.Module() != "comment" && (!ok || !modules[unknown.Match] || unsupported(unknown.Match, unknown.Args)) {
 			return false
 		}
 	}

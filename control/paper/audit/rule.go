@@ -124,7 +124,7 @@ func (r *rule) add(m iptables.Match) {
 	case iptables.UnknownMatch:
 		_, err := decision.ParseProtocol(strings.ToUpper(m.Match))
 		r.unported = err == nil
-		r.other, r.unread = true, r.unread || !r.unported
+		r.other, r.unread = true, true
 	default:
 		r.other = true
 	}

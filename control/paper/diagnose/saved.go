@@ -224,7 +224,9 @@ func (a *Answer) dropOthers(s *survey.Survey) {
 		return !slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return addrPort(e.Address).Addr() == to })
 	}
 	s.Strays = slices.DeleteFunc(s.Strays, func(stray survey.Stray) bool { return other(stray.To) })
-	s.Unanswered = slices.DeleteFunc(s.Unanswered, func(u survey.Unanswered) bool { return !slices.ContainsFunc(u.To, func(to netip.Addr) bool { return !other(to) }) })
+	s.Unanswered = slices.DeleteFunc(s.Unanswered, func(u survey.Unanswered) bool {
+		return !slices.ContainsFunc(u.To, func(to netip.Addr) bool { return !other(to) })
+	})
 }
 
 // useRules makes the endpoints those that the node's outdated rules send connections to: without those that the rules lack, and with
