@@ -140,10 +140,7 @@ func (in *ruleInput) host(flags *hostFlags, family iptables.Family, stderr io.Wr
 	if in.node == nil {
 		return flags.load(new(netfilter.Host))
 	}
-	h, notes, err := in.node.Host(family)
-	if err != nil {
-		return nil, fmt.Errorf("--node: %w", err)
-	}
+	h, notes := in.node.Host(family)
 	note(stderr, notes...)
 	if len(flags.files) > 0 {
 		h = &netfilter.Host{
@@ -160,11 +157,10 @@ func nodeNamed(objects *manifest.Objects, n *savednode.Node) string {
 	if slices.ContainsFunc(objects.Nodes, func(o *corev1.Node) bool { return o.Name == n.Name }) {
 		return n.Name
 	}
-	if h, _, err := n.Host(iptables.IPv4); err == nil {
-		for _, o := range objects.Nodes {
-			if slices.ContainsFunc(servicetable.NodeAddresses(o), h.Has) {
-				return o.Name
-			}
+	h, _ := n.Host(iptables.IPv4)
+	for _, o := range objects.Nodes {
+		if slices.ContainsFunc(servicetable.NodeAddresses(o), h.Has) {
+			return o.Name
 		}
 	}
 	return n.Name

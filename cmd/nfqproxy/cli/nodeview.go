@@ -73,9 +73,7 @@ func (v *nodeView) of(family iptables.Family) ([]*iptables.Dump, error) {
 // host is the node for packets of a family, and what of it is not followed; nil: it is not known.
 func (v *nodeView) host(family iptables.Family) (h *netfilter.Host, notes []string, err error) {
 	if v.in.node != nil {
-		if h, notes, err = v.in.node.Host(family); err != nil {
-			return nil, nil, fmt.Errorf("--node: %w", err)
-		}
+		h, notes = v.in.node.Host(family)
 		return h, notes, nil
 	}
 	if len(v.files.host) > 0 {

@@ -52,7 +52,7 @@ func (f *whyFlags) askBundle(ctx context.Context, path string, stdin io.Reader, 
 		}
 		return nil, err
 	}
-	return answer, f.see(answer, v, cluster, objects == nil)
+	return answer, f.see(answer, v, cluster, objects == nil, stderr)
 }
 
 // configure is the configuration of the node. Without objects, those that its rules show become the view's.
@@ -82,7 +82,7 @@ func (f *whyFlags) configure(v *nodeView) (servicetable.NodeConfig, error) {
 }
 
 // see adds to an answer what the node does. alone: there are no other objects than those of its rules.
-func (f *whyFlags) see(answer *diagnose.Answer, v *nodeView, cluster *diagnose.Cluster, alone bool) error {
+func (f *whyFlags) see(answer *diagnose.Answer, v *nodeView, cluster *diagnose.Cluster, alone bool, stderr io.Writer) error {
 	family := answer.Family()
 	if family == iptables.FamilyUnknown {
 		return nil
@@ -94,10 +94,11 @@ func (f *whyFlags) see(answer *diagnose.Answer, v *nodeView, cluster *diagnose.C
 			return err
 		}
 	}
-	known, _, err := v.known(family, dumps)
+	known, notes, err := v.known(family, dumps)
 	if err != nil {
 		return err
 	}
+	note(stderr, notes...)
 	if alone {
 		known.Services = nil // its names are made up
 	}

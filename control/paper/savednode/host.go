@@ -13,8 +13,8 @@ import (
 )
 
 // Host is the node for packets of a family: its addresses, routes and sysctls. What the bundle lacks is left out. The notes
-// say what it has that the simulation does not follow, one sentence each.
-func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err error) {
+// say what it has that cannot be read, or that the simulation does not follow, one sentence each.
+func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string) {
 	h = new(netfilter.Host)
 	if forwards, known := n.forwarding(f); known {
 		h.NoForwarding = !forwards
@@ -23,29 +23,37 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string, err e
 		}
 	}
 	h.ReverseFilter = n.reverseFilter()
-	if h.Bridges, err = n.bridges(f); err != nil {
-		return nil, nil, err
+	h.Tables = make(map[string][]netfilter.Route)
+	read := func(part func(*netfilter.Host) error) {
+		with := *h
+		with.Tables = maps.Clone(h.Tables)
+		if err := part(&with); err != nil {
+			notes = append(notes, fmt.Sprintf("a file of the bundle cannot be read, and what it says of the node is not known: %v", err))
+			return
+		}
+		*h = with
 	}
+	read(func(h *netfilter.Host) (err error) {
+		h.Bridges, err = n.bridges(f)
+		return err
+	})
 	if value := n.sysctls["net/ipv4/conf/all/route_localnet"]; value != "" {
 		h.RouteLocalnet, h.LocalnetKnown = value != "0", true
 	}
-	if err := n.addAddresses(h); err != nil {
-		return nil, nil, err
-	}
-	h.Tables = make(map[string][]netfilter.Route)
+	read(n.addAddresses)
 	for _, family := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
-		if err := n.addRoutes(h, family); err != nil {
-			return nil, nil, err
-		}
-		if err := n.addNeighbours(h, family); err != nil {
-			return nil, nil, err
-		}
+		read(func(h *netfilter.Host) error { return n.addRoutes(h, family) })
+		read(func(h *netfilter.Host) error { return n.addNeighbours(h, family) })
 	}
-	if notes, err = n.addRules(h, f); err != nil {
-		return nil, nil, err
-	}
+	h.AddSources()
+	h.OtherRules = true
+	read(func(h *netfilter.Host) error {
+		more, err := n.addRules(h, f)
+		notes = append(notes, more...)
+		return err
+	})
 	h.SourceMarks = n.sysctls["net/ipv4/conf/all/src_valid_mark"] != "0"
-	return h, append(notes, n.sysctlNotes(f)...), nil
+	return h, append(notes, n.sysctlNotes(f)...)
 }
 
 // link is a device of ip -j -d link.

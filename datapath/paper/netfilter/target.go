@@ -297,9 +297,7 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 		first = w.machine.network.source(w.route, w.Packet.Destination.Addr())
 		last = first
 		if !first.IsValid() {
-			w.addRule(c, r, flow.StepApplied)
-			w.end(Dropped, r.Rule, "the host has no address to masquerade as")
-			return ended, true
+			return w.lacksAddress(c, r, "the host has no address to masquerade as")
 		}
 		if n := w.machine.network; !n.allAddresses && !n.hasAddress(w.Out, first.Is4()) {
 			w.grant("that %s has no address of its own, which would be the source", w.Out)
@@ -310,9 +308,7 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 		first = w.redirectAddress()
 		last = first
 		if !first.IsValid() {
-			w.addRule(c, r, flow.StepApplied)
-			w.end(Dropped, r.Rule, "device "+w.In+" has no address to redirect to")
-			return ended, true
+			return w.lacksAddress(c, r, "device "+w.In+" has no address to redirect to")
 		}
 	case iptables.Netmap:
 		a := w.Packet.Destination.Addr()
@@ -328,6 +324,18 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 	w.bind(s, to, first, last)
 	w.addNAT(c, r, s)
 	return accepted, true
+}
+
+// lacksAddress ends the walk at a rule that needs an address of the host, which has none or, where only its routes are known, perhaps one.
+func (w *walk) lacksAddress(c *chain, r *rule, why string) (exit, bool) {
+	if n := w.machine.network; n.allRoutes && !n.allAddresses {
+		w.addRule(c, r, flow.StepUnknown)
+		w.end(Stopped, nil, lineOf(r.Rule)+": "+why+" that is known")
+		return ended, true
+	}
+	w.addRule(c, r, flow.StepApplied)
+	w.end(Dropped, r.Rule, why)
+	return ended, true
 }
 
 // redirectAddress returns the destination of REDIRECT: the host itself, by the first address of
