@@ -5,6 +5,7 @@ package savednode
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -208,7 +209,7 @@ func (n *Node) IPVS() (*ipvs.State, error) {
 	return s, nil
 }
 
-// Entries are the node's connection entries of both families. false: the bundle has none, because they could not be listed.
+// Entries are the node's connection entries of both families, without one at the end that is cut off. false: the bundle has none, because they could not be listed.
 func (n *Node) Entries() (entries []conntracklist.Entry, collected bool, err error) {
 	for _, file := range []string{"conntrack4.txt", "conntrack6.txt"} {
 		text := n.bundle.File(file)
@@ -217,6 +218,9 @@ func (n *Node) Entries() (entries []conntracklist.Entry, collected bool, err err
 		}
 		collected = true
 		of, err := conntracklist.Read(bytes.NewReader(text))
+		if cut, ok := errors.AsType[*conntracklist.Error](err); ok && cut.Cut {
+			err = nil
+		}
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", n.file(file), err)
 		}
