@@ -205,7 +205,7 @@ func (h *hosts) nftables() {
 	h.compared = true
 	for _, of := range []*Host{h.before, h.after} {
 		for _, t := range of.Ruleset.Tables {
-			if proxymode.KubeProxyTable(t) && !newNFTReader(t).isComplete() {
+			if r := newNFTReader(t); proxymode.KubeProxyTable(t) && (!r.isComplete() || r.masked() > 0) {
 				h.part(of.Name)
 				break
 			}

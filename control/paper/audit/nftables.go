@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -99,6 +101,10 @@ type hairpin struct {
 func readNFTable(t *nftables.Table) *Node {
 	r := newNFTReader(t)
 	r.node.Mode, r.node.Proof = proxymode.OfRuleset(&nftables.Ruleset{Tables: []*nftables.Table{t}})
+	if line := r.masked(); line > 0 {
+		r.gap(fmt.Sprintf("addresses in table %s %s are masked: what it does for Services is not known", t.Family, t.Name), line)
+		return r.node
+	}
 	r.firewallIPs()
 	r.serviceIPs()
 	r.serviceNodePorts()
@@ -116,6 +122,26 @@ func readNFTable(t *nftables.Table) *Node {
 	r.check()
 	slices.SortStableFunc(r.node.Services, compareServices)
 	return r.node
+}
+
+// mask is what people write in place of an address, or of a part of it.
+var mask = regexp.MustCompile(`(?i)<\w|\*\*|\b(x{1,4}\.)+x|\.x{1,4}\b|x{6}|redacted`)
+
+// masked is the line of an element or of a chain whose address somebody masked; 0: there is none.
+func (r *nftReader) masked() int {
+	for _, s := range r.table.Sets {
+		for i := range s.Elements {
+			if mask.MatchString(nftables.Text(s.Elements[i].Key)) {
+				return r.lineOf(s, i)
+			}
+		}
+	}
+	for _, c := range r.table.Chains {
+		if _, endpoint, ok := strings.Cut(c.Name, "__"); ok && mask.MatchString(endpoint) {
+			return c.Line
+		}
+	}
+	return 0
 }
 
 func newNFTReader(t *nftables.Table) *nftReader {

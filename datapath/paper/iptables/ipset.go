@@ -3,7 +3,9 @@ package iptables
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"regexp"
 	"strings"
 )
 
@@ -66,7 +68,10 @@ func IsSetLine(line string) bool {
 	return element || strings.HasPrefix(line, "create ") || strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "Name: ")
 }
 
-// ParseSets reads the text of `ipset save` or `ipset list`. An error is that of r, or joins all faults
+// maskedPart finds a part of an address that somebody masked.
+var maskedPart = regexp.MustCompile(`(?i)[0-9a-f][.:](x{1,4}|\*)([.:/,]|$)`)
+
+// ParseSets reads the text of `ipset save` or `ipset list`. Sets of which a member is masked are left out: what they have is not known. An error is that of r, or joins all faults
 // of the text: see [Errors].
 func ParseSets(r io.Reader) (map[string]*Set, error) {
 	text, err := readText(r, maxText)
@@ -80,6 +85,7 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 	var errs errorList
 	number := 0
 	var members []*Set
+	var masked []string // the names of sets with members that somebody masked
 	var list setListing
 	for line := range strings.Lines(text) {
 		number++
@@ -121,10 +127,14 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 				continue
 			}
 			e, fault := s.element(words[2:])
-			if e.Line = number; fault == nil {
+			switch e.Line = number; {
+			case fault == nil:
 				s.Elements = append(s.Elements, e)
+			case masks.MatchString(words[2].Text), maskedPart.MatchString(words[2].Text):
+				masked = append(masked, s.Name)
+			default:
+				errs.add(number, fault)
 			}
-			errs.add(number, fault)
 		default:
 			errs.add(number, &Error{Column: words[0].Column, Problem: fmt.Sprintf("unknown command %.40q", words[0].Text), Want: "create or add"})
 		}
@@ -139,6 +149,11 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 	}
 	if err := errs.err(); err != nil {
 		return nil, err
+	}
+	for _, name := range masked { // what it has is not known, nor what those of kube-proxy have together
+		maps.DeleteFunc(sets, func(other string, _ *Set) bool {
+			return other == name || strings.HasPrefix(name, "KUBE-") && strings.HasPrefix(other, "KUBE-")
+		})
 	}
 	return sets, nil
 }

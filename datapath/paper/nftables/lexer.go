@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"net/netip"
+	"regexp"
 	"strings"
 )
 
@@ -148,6 +149,9 @@ func (l *lexer) token(k kind, end int) token {
 // a rule is for several protocols. Newer versions print the port.
 const invalidType = " [invalid type]"
 
+// mask is what people write in place of an address, and nft does not.
+var mask = regexp.MustCompile(`^(<[A-Za-z][\w.-]*>|\*{2,})`)
+
 func (l *lexer) visible(c byte) token {
 	if inAddress[c] || c == '[' {
 		if t, ok := l.address(c); ok {
@@ -155,6 +159,10 @@ func (l *lexer) visible(c byte) token {
 		}
 	}
 	switch {
+	case c == '<' || c == '*':
+		if m := mask.FindString(l.src[l.pos:]); m != "" {
+			return l.token(word, l.pos+len(m))
+		}
 	case isLetter[c], c == '.' && inWord[l.at(l.pos+1)]:
 		end := l.span(l.pos, &inWord)
 		if l.at(end) == '*' {
