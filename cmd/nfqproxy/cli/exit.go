@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"syscall"
 
 	"github.com/nfqproxy/nfqproxy/control/exitcode"
@@ -45,6 +44,6 @@ func exitCodeOf(err error) (code int, message bool) {
 	}
 	// cobra's completion writes to the output itself, not to a listener.
 	direct, _ := errors.AsType[*fs.PathError](err)
-	unread := errors.Is(err, errUnread) || direct != nil && direct.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE)
+	unread := errors.Is(err, errUnread) || direct != nil && direct.Path == "/dev/stdout" && errors.Is(err, syscall.EPIPE)
 	return exitcode.Of(err), err != nil && !unread
 }

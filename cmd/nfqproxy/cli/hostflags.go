@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -42,7 +43,7 @@ func (f *hostFlags) load(h *netfilter.Host) (*netfilter.Host, error) {
 		}
 		more, err := readPasted(file, func(in io.Reader) (netfilter.Host, error) {
 			more := *h
-			more.Interfaces, more.Routes = slices.Clip(h.Interfaces), slices.Clip(h.Routes)
+			more.Interfaces, more.Routes, more.Tables = slices.Clip(h.Interfaces), slices.Clip(h.Routes), maps.Clone(h.Tables)
 			err := more.Read(in)
 			return more, err
 		}, listOfIP.MatchString)
@@ -71,6 +72,9 @@ func (f *hostFlags) load(h *netfilter.Host) (*netfilter.Host, error) {
 			return nil, err
 		}
 		routes = append(routes, r)
+	}
+	if len(routes) > 0 {
+		h.Rules = nil // they select other tables
 	}
 	h.Routes = append(routes, h.Routes...) // of two to the same network, that of the flag
 	return h, nil

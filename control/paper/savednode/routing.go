@@ -41,47 +41,32 @@ func word(raw map[string]any, key string) string {
 	return ""
 }
 
-// tableOf is the name of the table of a route or a rule.
-func tableOf(raw map[string]any) string {
-	t := cmp.Or(word(raw, "table"), "main")
-	return cmp.Or(map[string]string{"253": "default", "254": "main", "255": "local"}[t], t)
-}
-
 // addRoutes adds the routes of all tables, but of the table local only those that no address implies.
 func (n *Node) addRoutes(h *netfilter.Host, f iptables.Family) error {
 	list, file, err := n.listOf("route"+number(f), routesOf)
 	if list == nil {
 		return err
 	}
-	tables := map[string][]map[string]any{"main": {}}
+	var kept []map[string]any
 	for _, raw := range list {
-		dst, typ, table := word(raw, "dst"), word(raw, "type"), tableOf(raw)
-		if table == "local" && typ == "local" && isNetwork(dst) {
-			table = "main"
+		dst, typ := word(raw, "dst"), word(raw, "type")
+		if netfilter.TableName(word(raw, "table")) == "local" && typ == "local" && isNetwork(dst) {
+			delete(raw, "table") // none implies it
 		}
-		if dst == "" || typ == "multicast" || typ == "anycast" || table == "local" {
+		if dst == "" || typ == "multicast" || typ == "anycast" {
 			continue
 		}
 		if dst == "default" { // ip does not print its family
 			raw["dst"] = map[iptables.Family]string{iptables.IPv4: "0.0.0.0/0", iptables.IPv6: "::/0"}[f]
 		}
-		tables[table] = append(tables[table], raw)
+		kept = append(kept, raw)
 	}
-	for name, routes := range tables {
-		to := h
-		if name != "main" {
-			to = new(netfilter.Host)
-		}
-		data, err := json.Marshal(routes)
-		if err == nil {
-			err = to.Read(bytes.NewReader(data))
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		if name != "main" {
-			h.Tables[name] = append(h.Tables[name], to.Routes...)
-		}
+	data, err := json.Marshal(kept)
+	if err == nil {
+		err = h.Read(bytes.NewReader(data))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
 }
@@ -121,7 +106,7 @@ func (n *Node) addRules(h *netfilter.Host, f iptables.Family) (notes []string, e
 // ruleOf reads an object of ip -j rule. false: it selects packets by what is not simulated.
 func ruleOf(raw map[string]any) (r netfilter.RoutingRule, ok bool) {
 	if _, isLookup := raw["table"]; isLookup {
-		r.Table = tableOf(raw)
+		r.Table = netfilter.TableName(word(raw, "table"))
 	}
 	for key := range raw {
 		text, known := word(raw, key), true

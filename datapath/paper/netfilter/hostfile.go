@@ -56,6 +56,7 @@ type ipObject struct {
 	Dst     string   `json:"dst"`
 	State   []string `json:"state"`
 	LLAddr  string   `json:"lladdr"`
+	Table   string   `json:"table"`
 	Type    string   `json:"type"`
 	Gateway string   `json:"gateway"`
 	Via     struct {
@@ -167,7 +168,16 @@ func (h *Host) readRoute(o *ipObject) error {
 		}
 		r.Destination = netip.PrefixFrom(a, a.BitLen())
 	}
-	h.Routes = append(h.Routes, r)
+	switch name := TableName(o.Table); name {
+	case mainTable:
+		h.Routes = append(h.Routes, r)
+	case localTable: // addresses imply them
+	default:
+		if h.Tables == nil {
+			h.Tables = make(map[string][]Route)
+		}
+		h.Tables[name] = append(h.Tables[name], r)
+	}
 	return nil
 }
 

@@ -19,6 +19,14 @@ type RoutingRule struct {
 
 const mainTable, localTable = "main", "local"
 
+// TableName is the name of a routing table for what ip prints of it; empty: main.
+func TableName(text string) string {
+	if name, ok := map[string]string{"": mainTable, "253": "default", "254": mainTable, "255": localTable}[text]; ok {
+		return name
+	}
+	return text
+}
+
 // flowKey is what routes are looked up by (struct flowi4).
 type flowKey struct {
 	from, to netip.Addr // from may be missing
