@@ -152,7 +152,11 @@ func manifestsIn(dir string) ([]string, error) {
 		if info, err := os.Stat(name); err == nil && info.IsDir() {
 			continue
 		}
-		names = append(names, name)
+		if names = append(names, name); e.Name() == "nodes.json" {
+			for _, p := range clusterInfo {
+				names = append(names, filesLike(dir, p)...)
+			}
+		}
 	}
 	return names, nil
 }
