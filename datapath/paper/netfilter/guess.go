@@ -175,12 +175,22 @@ func (g *guesser) guess() {
 	g.proxies()
 	if addresses {
 		g.addresses()
+		g.uplinkFirst()
 	}
 	g.inInterface()
 	if to := g.packet.Destination.Addr(); to.IsMulticast() && !g.packet.Local && !allHosts(to) {
 		g.host.Groups = append(slices.Clip(g.host.Groups), to)
 		g.note(alone(to), "a program on this host has joined the group %s", to)
 	}
+}
+
+// uplinkFirst gives the uplink its usual place before the bridges that programs add: the kernel takes the first device that has an
+// address if the one that a packet leaves by has none.
+func (g *guesser) uplinkFirst() {
+	slices.SortStableFunc(g.host.Interfaces, func(a, b Interface) int {
+		rank := func(name string) int { return slices.Index([]string{g.uplink, loopbackName}, name) }
+		return rank(b.Name) - rank(a.Name)
+	})
 }
 
 // anyHint reports whether there is such a rule.

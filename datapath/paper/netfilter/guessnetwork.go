@@ -105,7 +105,7 @@ func (g *guesser) uplinkName() string {
 	for i := range g.hints {
 		h := &g.hints[i]
 		name := h.hidesBehind() // "-o eth0 -j MASQUERADE"
-		if name != "" && name != loopbackName && !g.inside[name] {
+		if name != "" && name != loopbackName && !g.inside[name] && !(g.kubernetes() && tunnel(name) && !strings.HasPrefix(name, "ppp")) {
 			hiding, g.gateway = name, true
 			break
 		}
@@ -165,7 +165,7 @@ func (g *guesser) hidden() {
 		return
 	}
 	for _, a := range g.members(inner) {
-		if a.IsValid() && private(a) && !g.near(a) {
+		if a.IsValid() && private(a) && !g.near(a) && !g.named()[a] {
 			bits := 24
 			if a.Is6() {
 				bits = 64

@@ -353,7 +353,7 @@ func (h *hint) wanted() (a netip.Addr, ok bool) {
 		return a, false
 	}
 	a = h.destination.Addr()
-	return a, !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return a, !a.IsMulticast() && !a.IsUnspecified() && (!a.Is4() || a.As4()[3] != 255) // a broadcast
 }
 
 // behind returns the device that leads to a network according to the rule; empty: none. A rule
@@ -391,18 +391,21 @@ func (h *hint) hidesBehind() string {
 // valid: it does not.
 func (h *hint) hides(device string) netip.Addr {
 	t, ok := h.Target.(iptables.SNAT)
-	if !ok || h.destination.IsValid() || h.source.Addr().IsLoopback() || t.To.First != t.To.Last && t.To.Last.IsValid() || h.out != "" && h.out != device {
+	if !ok || h.destination.IsValid() || h.source.Addr() == dockerDNS || t.To.First != t.To.Last && t.To.Last.IsValid() || h.out != "" && h.out != device {
 		return netip.Addr{}
 	}
 	return t.To.First
 }
 
-// intercepts reports whether the rule, of DNAT, sends packets for another host to a program of this one: what is for an own address
-// needs no loopback address, as Docker's name server has, and link-local ones are those of a cloud's metadata.
+// intercepts reports whether the rule, of DNAT, takes packets for another host: those that a container sends to Docker's name server,
+// and link-local ones, which are those for a cloud's metadata.
 func (h *hint) intercepts(to netip.Addr) bool {
 	t, ok := h.Target.(iptables.DNAT)
-	return ok && t.To.First.IsLoopback() || to.IsLinkLocalUnicast()
+	return ok && t.To.First == dockerDNS || to.IsLinkLocalUnicast()
 }
+
+// dockerDNS is the address of Docker's name server in each container.
+var dockerDNS = netip.AddrFrom4([4]byte{127, 0, 0, 11})
 
 // private reports whether the address is of those that are not routed in the internet (RFC 1918,
 // 4193, 6598).
