@@ -101,7 +101,10 @@ func (h *hint) proxied() netip.Addr {
 	return netip.Addr{}
 }
 
-const nodePortsChain = "KUBE-NODEPORTS"
+const (
+	nodePortsChain = "KUBE-NODEPORTS"
+	firstNodePort  = 30000 // unless --service-node-port-range changes it; few servers in the internet have one
+)
 
 // settleDestination decides whether the packet's destination is an address of the host, for which
 // rules give others only a reason where they name it.
@@ -115,9 +118,10 @@ func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, 
 	}
 	_, forwarded := g.forwarded.addresses[to]
 	i := slices.IndexFunc(g.hints, func(h hint) bool { return h.serves(g.packet) })
-	if i >= 0 && private(to) && !g.near(to) && !g.named()[to] && !forwarded && g.choice.destination != beyond {
+	maybeNode := i >= 0 && (private(to) || g.hints[i].Chain == nodePortsChain && g.packet.Destination.Port() >= firstNodePort)
+	if maybeNode && !g.near(to) && !g.named()[to] && !forwarded && g.choice.destination != beyond {
 		add(to, "%s is an address of this host, because %s matches its port %d", to, g.hints[i].at(), g.packet.Destination.Port())
-		if g.near(from) { // it may also be another host's
+		if g.near(from) || g.packet.Local { // it may also be another host's
 			g.last().Claim = fmt.Sprintf("%s is an address of this host", to)
 			g.leaveOpen(choice{destination: beyond})
 		}
