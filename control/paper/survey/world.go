@@ -93,7 +93,40 @@ func (s *surveyor) scenarios() (scenarios []scenario) {
 			return away(e) && deviceTo(s.host, e.AddrPort.Addr(), uplink) == tunnel
 		}})
 	}
-	return slices.Concat(scenarios, s.behindOthers(), s.behindBridge(uplink), s.otherPodNetworks(uplink))
+	return slices.Concat(scenarios, s.behindOthers(), s.behindBridge(uplink), s.otherPodNetworks(uplink), s.otherUplinks(uplink))
+}
+
+// arrivesOn is that packets from outside arrive on another device than the uplink.
+func arrivesOn(device string) Condition { return arrives + Condition(device) }
+
+const arrives Condition = "where they arrive on "
+
+// otherUplinks are the scenarios in which packets from outside arrive on another device that may be an uplink, and for which rules drop
+// packets.
+func (s *surveyor) otherUplinks(uplink string) (scenarios []scenario) {
+	outside := s.sources[Outside]
+	if outside == nil {
+		return nil
+	}
+	seen := map[string]bool{uplink: true}
+	for r, m := range s.matches("raw", "mangle", "filter") {
+		in, ok := m.(iptables.InInterface)
+		_, rejects := r.Target.(iptables.Reject)
+		name := in.Interface.Name
+		if !ok || in.Negated || in.Interface.Wildcard || seen[name] || !rejects && r.Target != iptables.Drop || !netfilter.MayBeUplink(name) {
+			continue
+		}
+		seen[name] = true
+		if slices.ContainsFunc(s.host.Routes, func(r netfilter.Route) bool { return r.Interface == name }) {
+			continue // it leads to a network of its own
+		}
+		host := *s.host
+		host.Routes = append(slices.Clone(host.Routes), netfilter.Route{Destination: netip.PrefixFrom(outside.Addr, outside.Addr.BitLen()), Interface: name})
+		of := *outside
+		of.Device = name
+		scenarios = append(scenarios, scenario{host: &host, condition: arrivesOn(name), certainty: Possible, sources: &[kinds]*Source{Outside: &of}, few: true})
+	}
+	return scenarios
 }
 
 // behind is that endpoints are behind a device of one pod.

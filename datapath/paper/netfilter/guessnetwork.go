@@ -116,7 +116,7 @@ func (g *guesser) uplinkName() string {
 	case hiding != "":
 		return hiding
 	}
-	for _, prefix := range []string{"eth", "en", "bond", "wl", "ww", "ppp", "wan", "qg-"} {
+	for _, prefix := range uplinks {
 		for _, i := range g.host.Interfaces {
 			if strings.HasPrefix(i.Name, prefix) && (len(i.Addresses) == 0 || g.addressGiven) && !g.inside[i.Name] && !isPodDevice(i.Name) {
 				return i.Name
@@ -127,6 +127,14 @@ func (g *guesser) uplinkName() string {
 		}
 	}
 	return "eth0"
+}
+
+// uplinks are the beginnings of the names of uplinks, the usual ones first.
+var uplinks = []string{"eth", "en", "bond", "wl", "ww", "ppp", "wan", "qg-"}
+
+// MayBeUplink reports whether a device of that name leads out of the host, by the habits of programs.
+func MayBeUplink(device string) bool {
+	return !isPodDevice(device) && slices.ContainsFunc(uplinks, func(prefix string) bool { return strings.HasPrefix(device, prefix) })
 }
 
 // ofKind makes up a device of a kind that the rules name, as ens+; empty: they name none that begins
