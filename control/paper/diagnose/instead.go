@@ -87,7 +87,7 @@ func (c *Cluster) insteadOf(svc *corev1.Service, in *namespace) (text, do string
 		}
 		return fmt.Sprintf(" of namespace %s; it matches %s", svc.Namespace, nearest.Few(where)), do, true
 	}
-	text, similar = in.labelsNear(svc.Spec.Selector, c.podText)
+	text, similar = in.labelsNear(svc.Name, svc.Spec.Selector, c.podText)
 	if !similar && !c.isUnsubmitted(svc) {
 		do = fmt.Sprintf("look for what should run such Pods, and its replicas (kubectl -n %s get deployments,statefulsets,daemonsets -o wide); or set the selector to the labels of the Pods", svc.Namespace)
 	}
@@ -120,8 +120,8 @@ func (c *Cluster) elsewhere(svc *corev1.Service) (texts []string) {
 	return texts
 }
 
-// labelsNear is which labels the most similar Pod has instead. similar: it has some of them.
-func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod) string) (text string, similar bool) {
+// labelsNear is which labels the most similar Pod has instead, rather one with the name of the Service. similar: it has some of them.
+func (n *namespace) labelsNear(service string, selector map[string]string, name func(*corev1.Pod) string) (text string, similar bool) {
 	pods := n.similarPods(selector)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	keys := slices.Sorted(maps.Keys(selector))
@@ -158,6 +158,9 @@ func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod
 			if others = append(others, key+"="+value); !slices.Contains(unlike, key+"="+value) {
 				unlike = append(unlike, key+"="+value)
 			}
+		}
+		if similarity+keyed > 0 && strings.HasPrefix(p.Name, service) {
+			similarity += 2
 		}
 		if similarity == 0 {
 			continue
