@@ -30,7 +30,7 @@ func lossFinding(l *survey.Loss, several bool, flags string) Finding {
 	}
 	if len(l.Spared) > 0 {
 		f.Text += "; clients in " + prefixes(l.Spared) + " get through"
-		if len(l.Kinds) == 1 && l.Certainty == survey.Certain {
+		if (len(l.Kinds) == 1 || l.Example.From == survey.Pod) && l.Certainty == survey.Certain {
 			f.Code = HostRuleMayDrop
 			f.Text += ", so that this may be intended"
 		}

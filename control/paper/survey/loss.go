@@ -136,7 +136,7 @@ func (s *surveyor) recordLoss(e *end) {
 		if certainty != Certain {
 			l.Doubts = e.doubts
 		}
-		if c.from.Kind == Outside && e.outcome == lost && e.condition == "" { // others are not followed where the condition holds
+		if (c.from.Kind == Outside || c.from.Kind == Pod) && e.outcome == lost && e.condition == "" { // others are not followed where the condition holds
 			l.Spared = s.spared(c)
 		}
 		if e.rule == nil && e.chain != "" {
@@ -152,13 +152,14 @@ func (s *surveyor) recordLoss(e *end) {
 // maxSpared is the maximum number of networks that are tried as the source of one connection.
 const maxSpared = 16
 
-// spared are the networks outside that rules name as sources, and whose clients reach the endpoints of the connection.
+// spared are the networks that rules name as sources, outside or, for a pod, of other pods, and whose clients reach the endpoints of the
+// connection.
 func (s *surveyor) spared(c *connection) (all []netip.Prefix) {
 	tried := make(map[netip.Prefix]bool)
 	for _, m := range s.matches("raw", "mangle", "filter") {
 		source, _ := m.(iptables.Source)
 		p, ok := source.Network.Prefix()
-		if !ok || p.Bits() == 0 || decision.FamilyOf(p.Addr()) != s.family() || tried[p] || len(tried) == maxSpared || p.Overlaps(s.podNetwork()) || s.hasEndpoints(p) || p.IsSingleIP() && p.Addr() == s.address {
+		if !ok || p.Bits() == 0 || decision.FamilyOf(p.Addr()) != s.family() || tried[p] || len(tried) == maxSpared || p.Overlaps(s.podNetwork()) != (c.from.Kind == Pod) || p.Contains(c.from.Addr) || s.hasEndpoints(p) || p.IsSingleIP() && p.Addr() == s.address {
 			continue // or of no client outside
 		}
 		tried[p] = true
