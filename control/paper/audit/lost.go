@@ -11,15 +11,21 @@ import (
 // mark or the state. An iptables of another version than kube-proxy's prints or writes them without
 // the options of the match (kubernetes#112477).
 func (r *reader) checkLost() {
-	returns := false
+	returns, unmarks := false, false
 	for _, rule := range r.nat.rules[kubechains.Postrouting] {
 		switch rule.Target.(type) {
 		case iptables.Verdict:
 			if returns = returns || rule.Target == iptables.Return; returns && bare(rule) {
 				r.lost(rule, "returns every packet, so that nothing is masqueraded", "-m mark ! --mark")
 			}
+		case iptables.SetMark:
+			unmarks = true
 		case iptables.Masquerade, iptables.SNAT:
-			if bare(rule) && !returns && r.nat.isComplete(kubechains.Postrouting) {
+			switch {
+			case !bare(rule) || returns || !r.nat.isComplete(kubechains.Postrouting):
+			case unmarks: // as since 1.19
+				r.problem("KUBE-POSTROUTING masquerades every packet: its first rule, which returns packets without the mark, is missing", rule.Line)
+			default:
 				r.lost(rule, "masquerades every packet", "-m mark --mark")
 			}
 		}
