@@ -210,7 +210,7 @@ func (r *reader) marksDrop(chain string) bool {
 func (r *reader) checkShares(b *balance) {
 	switch {
 	case len(b.shares) == 0 || !r.nat.isComplete(b.chain):
-	case b.left > rounding:
+	case b.left > rounding && r.nat.isWhole(b.chain):
 		r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its last rule has a probability, too", percent(b.left), b.chain), b.lastLine())
 	case b.unequal:
 		r.problem(b.unequalText(), b.lines()...)
@@ -288,6 +288,8 @@ func hashedPort(s *Service) *decision.ServicePort {
 // checkEndpoint checks a KUBE-SEP chain.
 func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
 	switch {
+	case !e.addrPort.IsValid() && !r.nat.isWhole(chain):
+		return
 	case !e.addrPort.IsValid():
 		r.problem(fmt.Sprintf("%s of %s has no DNAT to one address and port", chain, s.Title()), e.line)
 		return
@@ -362,7 +364,7 @@ func (r *reader) checkPostrouting() {
 			}
 		}
 	}
-	if !masquerades && r.nat.isComplete(kubechains.Postrouting) {
+	if !masquerades && r.nat.isWhole(kubechains.Postrouting) {
 		r.problem("KUBE-POSTROUTING has no MASQUERADE: flows that should be masqueraded get no replies", r.nat.declared[kubechains.Postrouting])
 	}
 }
@@ -390,8 +392,10 @@ func (r *reader) checkNodePortJump() {
 	jump := func(rule *rule) bool { return rule.jump == kubechains.NodePorts }
 	first := slices.IndexFunc(rules, jump)
 	switch {
-	case first < 0:
+	case first < 0 && r.nat.isWhole(kubechains.Services):
 		r.problem("KUBE-SERVICES of nat does not end with a jump to KUBE-NODEPORTS: no node port is served", r.nat.declared[kubechains.Services])
+	case first < 0:
+		r.gap("the text ends in KUBE-SERVICES of nat, without its last rule, the jump to KUBE-NODEPORTS: is it cut off?", rules[len(rules)-1].Line)
 	case !jump(rules[len(rules)-1]):
 		behind := slices.DeleteFunc(slices.Clone(rules[first:]), jump)
 		slices.SortFunc(behind, func(a, b *rule) int { return cmp.Compare(a.Line, b.Line) })

@@ -104,6 +104,19 @@ func (t *table) isComplete(chain string) bool {
 	return t.has(chain) && !t.unread[chain] && (t.dump.Listing == nil || t.dump.Lists(t.name, chain))
 }
 
+// isWhole is isComplete for rules at the end of the chain, which a listing that was cut off there lacks.
+func (t *table) isWhole(chain string) bool {
+	rules := t.rules[chain]
+	last := 0
+	for _, of := range t.dump.Tables {
+		if n := len(of.Rules); n > 0 {
+			last = max(last, of.Rules[n-1].Line)
+		}
+	}
+	cut := t.dump.Listing != nil && len(rules) > 0 && rules[len(rules)-1].Line == last
+	return t.isComplete(chain) && !cut
+}
+
 // has reports whether the file has the chain.
 func (t *table) has(chain string) bool {
 	_, ok := t.declared[chain]
@@ -232,7 +245,7 @@ func (r *reader) unledTo() {
 	}
 	for _, chain := range r.nat.order {
 		kind, suffix, _ := serviceChain(chain)
-		if kind != servicePrefix || r.bySuffix[suffix] != nil {
+		if kind != servicePrefix || r.node.chains[chain] != nil {
 			continue
 		}
 		name, at, protocol := "", (*rule)(nil), decision.Protocol(0)

@@ -207,9 +207,6 @@ func (a *assembler) finish(as *assembly, g *gatherer) {
 		}
 	}
 	l.noteUnlisted()
-	if n := len(listing.open); n > 0 {
-		l.note("open", 0, "%s may have rules that are not in the text", quantity.Count(n, "listed chain"))
-	}
 	slices.SortStableFunc(listing.Incomplete, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })
 }
 

@@ -131,6 +131,9 @@ func policyNamed(text string) Policy {
 	return PolicyNone
 }
 
+// selectors are programs that print a part of their input.
+var selectors = regexp.MustCompile(`grep|head|tail|sed|awk`)
+
 // runCommand reads the command line of iptables, after any sudo or prompt.
 func (s *statement) runCommand(words []Token) {
 	for i, w := range words {
@@ -149,7 +152,7 @@ func (s *statement) runCommand(words []Token) {
 			s.backend = BackendNFT
 		}
 		words, rest := firstCommand(words[i+1:])
-		s.filter = strings.Contains(rest, "grep") || strings.Contains(rest, "head") || strings.Contains(rest, "tail") || strings.Contains(rest, "sed") || strings.Contains(rest, "awk")
+		s.filter = selectors.MatchString(rest)
 		if strings.HasSuffix(name, "-save") {
 			s.op = opPrint
 			s.parseTable(words)

@@ -12,6 +12,7 @@ type listCommand struct {
 	line   int
 	column int   // of the program's name
 	table  Token // behind -t; the zero value: none
+	part   bool  // only some of its lines are printed, as by "| head"
 }
 
 // tableName is the table that the command lists; empty if this is no command.
@@ -45,6 +46,8 @@ func parseListCommand(words []Token) (listCommand, bool) {
 	}
 	c := listCommand{family: listPrograms[program(words[found])], column: words[found].Column}
 	words = words[found+1:]
+	_, piped, _ := strings.Cut(joined(words), "|")
+	c.part = selectors.MatchString(piped)
 	lists, ended := false, false
 	take := func() Token {
 		w := words[0]

@@ -110,7 +110,7 @@ func ParseListing(r io.Reader, options Options) (*Dump, error) {
 
 func parseListing(text string, options Options) (*Dump, error) {
 	l := lister{
-		dump: &Dump{Listing: &Listing{}}, noted: make(map[string]bool),
+		dump: &Dump{Listing: &Listing{open: make(map[tableChain]bool)}}, noted: make(map[string]bool),
 		chains: make(map[tableChain]bool), declared: make(map[string]map[string]*Chain),
 	}
 	l.read(text)

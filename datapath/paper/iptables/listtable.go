@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // addPart puts the chains and rules of a part into their table.
@@ -35,6 +37,9 @@ func (l *lister) addPart(p *part) {
 			l.fail(c.column, fmt.Sprintf("chain %s has a policy, but table %s has no such built-in chain", c.Name, t.Name), p.otherTable())
 		}
 		t.Chains, declared[c.Name] = append(t.Chains, &c.Chain), &c.Chain
+		if p.command.part {
+			l.dump.Listing.open[tableChain{t.Name, c.Name}] = true
+		}
 		for i, row := range c.rows {
 			l.addRule(t, c, row)
 			if r := t.Rules[len(t.Rules)-1]; !c.columns.interfaces && c.hidesInterface(r, i == len(c.rows)-1) {
@@ -161,6 +166,9 @@ func (l *lister) noteUnlisted() {
 	}
 	if len(missing) > 0 {
 		l.note("tables", 0, "tables are not listed: %s", some(missing))
+	}
+	if n := len(l.dump.Listing.open); n > 0 {
+		l.note("open", 0, "%s may have rules that are not in the text", quantity.Count(n, "listed chain"))
 	}
 }
 
