@@ -210,6 +210,11 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 	case w.pending(to.Addr()) != nil:
 		w.cause(noAddressYet(w.pending(to.Addr())))
 	case !w.from.outside && w.objects.Lab == nil && !w.nearCluster(to.Addr()) && w.outsideCluster(to, protocol):
+	case w.from.outside && len(w.nodes.names) == 0 && !w.nearCluster(to.Addr()):
+		w.cause(Finding{
+			Code: NotShown, Text: fmt.Sprintf("no Service has the address %s or the node port %d/%s, no Pod has the address, and whether a node does is not known: the objects contain no Nodes", to.Addr(), to.Port(), protocol),
+			Do: "add the output of kubectl get svc,nodes -A -o yaml",
+		})
 	default:
 		w.cause(Finding{
 			Code: UnknownAddress, Text: fmt.Sprintf("no Service and no Pod has the address %s", to.Addr()),
