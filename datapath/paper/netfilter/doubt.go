@@ -97,7 +97,8 @@ func (w *walk) hidden(m iptables.Match, t iptables.Truth) bool {
 	case iptables.String:
 		return t == iptables.False && !m.Negated && w.Packet.Protocol == protoTCP
 	case iptables.Length:
-		return t == iptables.False
+		never := m.Range.First > m.Range.Last && !m.Negated
+		return t == iptables.False && !never
 	case iptables.IPsec: // that of pods is not encrypted here
 		device := w.In
 		if m.Out {
