@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
@@ -199,6 +200,10 @@ func (r *nftReader) elements(name string, one func(at claim, e *nftables.Element
 	for i := range s.Elements {
 		e := &s.Elements[i]
 		at, ok := destinationOf(e.Key)
+		if !ok && iptables.IsMasked(fmt.Sprint(e.Key)) {
+			r.gap(fmt.Sprintf("an address or port of a service is masked in %s", name), r.lineOf(s, i))
+			continue
+		}
 		if !ok || at.addr.IsValid() && decision.FamilyOf(at.addr) != r.node.Family {
 			r.problem(fmt.Sprintf("%s has an element that kube-proxy does not write: its key is not the destination of a service", name), r.lineOf(s, i))
 			continue

@@ -109,6 +109,12 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 			continue
 		case audit.NoEndpoints:
 			e.outcome = refused
+			for _, d := range w.Doubts {
+				if text := d.Rule.String(); d.Rule.Native && strings.Contains(text, "dnat") && iptables.IsMasked(text) {
+					e.outcome, e.reason = unknown, gap{"a rule is masked", text}
+					return
+				}
+			}
 			// In nftables mode, kube-proxy rejects what is for a cluster IP and was not translated.
 			if other := *e; w.Packet.Destination == c.to && !c.lacksEndpoints() && !c.vague && !s.withoutEndpoint(&other, c, w.Packet.Source.Addr()) {
 				*e = end{outcome: untranslated, doubts: w.Doubts}

@@ -116,6 +116,13 @@ func maskedAt(args []Token) int {
 	return -1
 }
 
+// IsMasked reports whether a part of a text is masked.
+func IsMasked(text string) bool {
+	return slices.ContainsFunc(strings.Fields(text), func(word string) bool {
+		return masks.MatchString(word) || strings.Contains(strings.ToLower(word), "xxx")
+	})
+}
+
 // isMaskedChain reports whether the name of a chain is masked, so that it may stand for several.
 func isMaskedChain(name string) bool {
 	return strings.ContainsAny(name, "<>") || masks.MatchString(name)
