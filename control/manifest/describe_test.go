@@ -220,6 +220,7 @@ func TestMixed(t *testing.T) {
 	for _, text := range []string{
 		yaml + "\n" + endpoints, yaml + "---\n" + endpoints, endpoints + "\n" + yaml, yaml + endpoints, get + yaml + "$ kubectl get ep -n shop\n" + endpoints,
 		"$ kubectl get ep -n shop\n" + endpoints + get + yaml, "> " + strings.ReplaceAll(get+yaml+"\n"+endpoints, "\n", "\n> "),
+		"Hi,\n```yaml\n" + yaml + "```\nand the endpoints of it:\n```\n$ kubectl get ep -n shop\n" + endpoints + "```\nthanks\n",
 		json + endpoints, endpoints + get + json, json + "\n" + pods + "\nNAME  ADDRESSTYPE  PORTS  ENDPOINTS  AGE\nweb-x7  IPv4  8080  10.244.1.5  5d\n",
 		yaml + "\n" + endpoints + get + node, strings.ReplaceAll(yaml+"\n"+endpoints, "\n", "\r\n"),
 		"Name:  web\nNamespace:  shop\nLabels:  <none>\nSubsets:\n  Addresses:  10.244.1.5\n  NotReadyAddresses:  <none>\n  Ports:\n    http  8080  TCP\n\n" + get + yaml,
@@ -232,6 +233,9 @@ func TestMixed(t *testing.T) {
 		if s := o.EndpointSlices[0]; s.Namespace != "shop" || s.Endpoints[0].Addresses[0] != "10.244.1.5" || *s.Ports[0].Name != "http" || *s.Ports[0].Port != 8080 {
 			t.Errorf("%q: %+v", text, s)
 		}
+	}
+	if o, err := loadBytes("f.txt", []byte(yaml+"\nNAME  ENDPOINTS  AGE\nweb  <none>  5d\n")); err != nil || len(o.EndpointSlices) != 1 || len(o.EndpointSlices[0].Endpoints) != 0 {
+		t.Errorf("without endpoints: %v", err)
 	}
 	two := strings.Replace(yaml, "    port: 80\n", "    port: 80\n  - name: b\n    port: 81\n", 1)
 	if o, err := loadBytes("f.txt", []byte(two+endpoints)); err != nil || !strings.Contains(o.Services[0].Annotations[NotShown], "2 ports") {

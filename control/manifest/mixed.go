@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,6 +26,7 @@ func apart(data []byte) (objects, people string, ok bool) {
 	inObjects, described, seen, text, began := false, false, false, false, byte(0)
 	for i, line := range lines {
 		blank := i == 0 || lines[i-1] == "" || strings.HasPrefix(lines[i-1], "---")
+		inObjects = inObjects && topLevel.MatchString(line) // prose and fences of Markdown do not belong to it
 		switch isPrompt := prompt.MatchString(line + "\n"); {
 		case isPrompt, tableHead.MatchString(line), strings.HasPrefix(line, "Name: "):
 			inObjects, described = false, !isPrompt && line[1] == 'a'
@@ -94,7 +96,11 @@ func (t *tables) endpointsFor(service map[string]any) (docs []document) {
 	var ports []describedPort
 	for _, item := range list {
 		if p, ok := item.(map[string]any); ok {
-			ports = append(ports, describedPort{name: textOf(p, "name"), protocol: cmp.Or(textOf(p, "protocol"), "TCP")})
+			number, err := strconv.ParseUint(textOf(p, "port"), 10, 16)
+			if err != nil {
+				return nil // a mistake that is reported elsewhere
+			}
+			ports = append(ports, describedPort{name: textOf(p, "name"), protocol: cmp.Or(textOf(p, "protocol"), "TCP"), number: int64(number)})
 		}
 	}
 	if len(ports) == 0 {
