@@ -166,8 +166,11 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 		kind, _, _ := serviceChain(rule.jump)
 		toEndpoint := strings.HasPrefix(rule.jump, endpointPrefix)
 		if toEndpoint && rule.selects() && !rule.unread || !toEndpoint && kind == "" && rule.jump != markDrop && rule.jump != kubechains.MarkMasq && rule.Target != nil {
-			r.problem(fmt.Sprintf("%s has a rule that kube-proxy does not write: %s", chain, rule), rule.Line)
-			b.foreign = true
+			if b.foreign = true; iptables.IsMasked(rule.String()) {
+				r.gap(fmt.Sprintf("a part of a rule of %s is masked: %s", chain, rule), rule.Line)
+			} else {
+				r.problem(fmt.Sprintf("%s has a rule that kube-proxy does not write: %s", chain, rule), rule.Line)
+			}
 		}
 		if !toEndpoint {
 			continue

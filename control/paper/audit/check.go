@@ -121,7 +121,7 @@ func (r *reader) checkReferences() {
 		if isEndpoint {
 			endpoints++
 		}
-		if (ok || isEndpoint) && !used[chain] {
+		if (ok || isEndpoint) && !used[chain] && !iptables.IsMasked(chain) {
 			unused[chain] = line
 		}
 	}

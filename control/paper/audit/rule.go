@@ -78,7 +78,7 @@ func newRule(of *iptables.Rule) *rule {
 	case iptables.Goto:
 		r.jump = t.Chain
 	case iptables.UnknownTarget:
-		r.unread = r.unread || unsupported("", t.Args)
+		r.unread = true
 	}
 	return r
 }
