@@ -235,6 +235,10 @@ func wayTo(l *survey.Loss) string {
 	case strings.Contains(l.Why, "does not forward"):
 		return "set the sysctl net.ipv6.conf.all.forwarding to 1, and find out what sets it to 0 (files in /etc/sysctl.d)"
 	}
+	if rest, is := strings.CutPrefix(l.Why, "the routing rule of priority "); is {
+		priority, _, _ := strings.Cut(rest, " ")
+		return fmt.Sprintf("look at ip rule on the node; if nothing needs the rule: ip rule del priority %s", priority)
+	}
 	if !l.Example.Endpoint.IsValid() && strings.HasSuffix(l.Why, "no route to "+to.String()) {
 		return "give the node a default route, and look whether its network device is up (ip addr, ip route): the node's own packets need a route to the address of the Service before kube-proxy's rules translate them"
 	}

@@ -157,7 +157,7 @@ func TestHost(t *testing.T) {
 	if diff := cmp.Diff([]netfilter.RoutingRule{
 		{Table: "local"}, {Mark: iptables.MaskedValue{Value: 0x200, Mask: 0xf00}, Table: "100"},
 		{Not: true, From: netip.MustParsePrefix("10.0.0.0/8"), To: netip.MustParsePrefix("10.0.0.1/32"), In: "nonsuch", Table: "7"},
-		{Mark: iptables.MaskedValue{Value: 1, Mask: 0xffffffff}, Type: netfilter.Unreachable}, {Table: "main", MinBits: 1}, {Table: "main"}, {Table: "default"},
+		{Mark: iptables.MaskedValue{Value: 1, Mask: 0xffffffff}, Type: netfilter.Unreachable, Priority: 12}, {Table: "main", MinBits: 1}, {Table: "main"}, {Table: "default"},
 	}, want.Rules, compare...); diff != "" {
 		t.Errorf("rules, -want +got:\n%s", diff)
 	}

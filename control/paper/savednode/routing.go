@@ -133,6 +133,9 @@ func ruleOf(raw map[string]any) (r netfilter.RoutingRule, ok bool) {
 			return r, false
 		}
 	}
+	if r.Table == "" {
+		r.Priority = int(integer(word(raw, "priority")))
+	}
 	return r, r.Table != "" || r.Type != netfilter.Unicast
 }
 

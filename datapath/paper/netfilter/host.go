@@ -115,6 +115,7 @@ type Route struct {
 	Source      netip.Addr // preferred source of local packets; not valid: an address of the interface
 	Metric      uint32
 	Table       string // of a route that was looked up: another than local and main
+	Rule        int    // of a route that was looked up: the priority of the routing rule that stands for a route; 0: none
 }
 
 // Neighbour is an entry of the host's neighbour table.

@@ -15,6 +15,7 @@ type RoutingRule struct {
 	Table    string               // "main", "local", or one of [Host.Tables]; empty: there is one route, of Type
 	MinBits  int                  // of routes that count (suppress_prefixlength, plus 1)
 	Type     RouteType
+	Priority int // without a Table: names the rule; 0: not known
 }
 
 const mainTable, localTable = "main", "local"
@@ -57,7 +58,7 @@ func (n *network) routeIn(r *RoutingRule, to netip.Addr) Route {
 	found := Route{Destination: alone(to), Type: NoRoute, Interface: loopbackName}
 	switch {
 	case r.Table == "":
-		found.Type = r.Type
+		found.Type, found.Rule = r.Type, r.Priority
 	case r.Table != localTable:
 		for _, route := range n.tables[r.Table] {
 			if !route.Destination.Contains(to) {

@@ -186,11 +186,17 @@ func (w *walk) noWay() bool {
 	if to.Is6() {
 		with = "icmp6-no-route"
 	}
+	is := func(route, what string) string {
+		if w.route.Rule > 0 {
+			return fmt.Sprintf("routing: the routing rule of priority %d makes it %s", w.route.Rule, what)
+		}
+		return fmt.Sprintf("routing: %s%s is %s", route, w.route.Destination, what)
+	}
 	switch w.route.Type {
 	case Blackhole:
-		return w.end(Dropped, nil, fmt.Sprintf("routing: the route to %s is a black hole", w.route.Destination))
+		return w.end(Dropped, nil, is("the route to ", "a black hole"))
 	case Unreachable:
-		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
+		with, why = "icmp-host-unreachable", is("", "unreachable")
 		if to.Is6() {
 			with = "icmp6-no-route" // ip6_rt_init_dst_reject makes no difference
 			if w.In == "" {         // its sender gets an error
@@ -198,7 +204,7 @@ func (w *walk) noWay() bool {
 			}
 		}
 	case Prohibit:
-		with, why = "icmp-admin-prohibited", fmt.Sprintf("routing: %s is prohibited", w.route.Destination)
+		with, why = "icmp-admin-prohibited", is("", "prohibited")
 		if to.Is6() {
 			with = "icmp6-adm-prohibited"
 		}
