@@ -61,7 +61,21 @@ func (n *Node) addRoutes(h *netfilter.Host, f iptables.Family) error {
 		}
 		kept = append(kept, raw)
 	}
-	data, err := json.Marshal(kept)
+	return add(h, kept, file)
+}
+
+// addNeighbours adds the neighbour entries.
+func (n *Node) addNeighbours(h *netfilter.Host, f iptables.Family) error {
+	list, file, err := n.listOf("neigh"+number(f), neighboursOf)
+	if list == nil {
+		return err
+	}
+	return add(h, list, file)
+}
+
+// add adds a list of ip -j to the host.
+func add(h *netfilter.Host, list []map[string]any, file string) error {
+	data, err := json.Marshal(list)
 	if err == nil {
 		err = h.Read(bytes.NewReader(data))
 	}
