@@ -70,8 +70,8 @@ func (c *Cluster) deadDNS() (dead *corev1.Service) {
 			continue
 		}
 		for _, s := range c.slices[n] {
-			for _, e := range s.Endpoints {
-				if c := e.Conditions; c.Ready == nil || *c.Ready || deref(c.Serving) && deref(c.Terminating) {
+			for i := range s.Endpoints {
+				if isUsable(&s.Endpoints[i]) {
 					return nil
 				}
 			}
