@@ -283,6 +283,19 @@ func portNames(pods []*corev1.Pod, port *corev1.ServicePort) (names string, has 
 	return "; they have " + nearest.Few(list), false
 }
 
+// idle is why no container of a Pod runs that could connect to a Service; empty: one does, or there is no Pod, or no status.
+func (c *Cluster) idle(p *corev1.Pod) string {
+	switch {
+	case p == nil, slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool { return s.State.Running != nil }):
+		return ""
+	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		return "it has ended"
+	case p.Status.Phase == corev1.PodPending:
+		return c.stateOf(p)
+	}
+	return ""
+}
+
 // stateOf is why a Pod is not ready; "" if it is, or if nothing is known.
 func (c *Cluster) stateOf(p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil {

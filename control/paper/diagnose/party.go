@@ -96,6 +96,9 @@ func (c *Cluster) source(text, namespace string) (*party, error) {
 	}
 	p := c.podParty(c.pods[n])
 	if len(p.addrs) == 0 {
+		if state := c.stateOf(c.pods[n]); state != "" {
+			return nil, fmt.Errorf("pod %s has no address yet: %s", n, state)
+		}
 		return nil, fmt.Errorf("pod %s has no address yet: its status.podIPs are empty", n)
 	}
 	return p, nil

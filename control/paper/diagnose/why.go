@@ -158,6 +158,9 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 		name, _, _ := strings.Cut(text, ":")
 		w.answer.Unless = fmt.Sprintf("the source uses the name %s alone, which DNS looks up in its own namespace %s (from there it is %s.%s)", name, p.Namespace, name, asked.Namespace)
 	}
+	if state := c.idle(from.pod); state != "" && w.answer.Cause == nil && w.answer.Unless == "" {
+		w.answer.Unless = fmt.Sprintf("the source, Pod %s, still does not run (%s)", nameOf(from.pod), state)
+	}
 	if from.pod != nil && asked != nil && w.answer.Cause == nil {
 		if f := c.noDNS(from.pod); f != nil {
 			w.note(*f)
