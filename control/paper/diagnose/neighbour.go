@@ -71,7 +71,7 @@ func WrongNeighbours(hosts map[string]*netfilter.Host) (found []OfOneNode) {
 			if len(at) > 0 {
 				to = fmt.Sprintf("%s of %s (%s)", at[0].name, at[0].node, n.MAC)
 			}
-			do := "look for a host that has the address, too (arping), and remove the entry, so that the node asks again"
+			do := "if the address did not move between the bundles, look for a host that has it, too (arping), and remove the entry, so that the node asks again"
 			if n.Permanent {
 				do = "the entry is permanent: remove it, or restart the program that set it (such as the network plugin)"
 			}
