@@ -114,6 +114,8 @@ const (
 	NoNeighbour    Code = "NFQ097" // a host did not answer a node that sends it packets for endpoints
 	WrongNeighbour Code = "NFQ098" // a node sends packets for another node's address to a device that is not its
 
+	NoHairpin Code = "NFQ099" // a bridge does not send packets back by the port that they came in by
+
 	SameTuple Code = "NFQ095" // packets were dropped because another one of the same addresses and ports made the entry
 
 	PodsOutside Code = "NFQ096" // Pods have addresses outside of the network that the proxy takes for the Pods'
@@ -152,7 +154,7 @@ func Codes() []Code {
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
 		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows, HostRuleMayDrop, HostRuleUnclear, HostRuleQueues, NotTranslated, NotMasqueraded, TwoBackEnds,
 		SameBridge, ReplyBypasses, Depends, BehindBalancer, OtherProgram,
-		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, NoNeighbour, WrongNeighbour, SameTuple, PodsOutside,
+		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady, OnlyDefaultRoute, NoNeighbour, WrongNeighbour, NoHairpin, SameTuple, PodsOutside,
 		StaleConnections, EntryElsewhere, EntryNotTranslated, EntryNotMasqueraded,
 		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers, RulesOutdated, ServerInNoSet,
 		ProxyOutdated, ProxyUnknown, ProxyTranslation, ProxyLags,

@@ -161,7 +161,7 @@ func (n *network) connect() error {
 		device := n.devices[i]
 		errs = append(errs, n.node.AddVeth(device, pod, "eth0"))
 		if n.bridge != "" {
-			errs = append(errs, n.node.SetBridge(device, n.bridge), hairpin(n.node, device))
+			errs = append(errs, n.node.SetBridge(device, n.bridge), hairpin(n.node, device, true))
 		} else {
 			errs = append(errs, n.node.AddRoute(netns.Route{Destination: host(n.plan.pods[i]), Link: device}))
 		}
@@ -206,8 +206,8 @@ func (n *network) introduce() error {
 	)
 }
 
-// hairpin has a bridge send packets back by the port they came from, as CNI plugins set it: a pod may get itself as endpoint.
-func hairpin(ns *netns.Namespace, device string) error {
+// hairpin sets whether a bridge sends packets back by the port they came from. CNI plugins have it do so: a pod may get itself as endpoint.
+func hairpin(ns *netns.Namespace, device string, on bool) error {
 	h, err := netlink.NewHandleAt(vnetns.NsHandle(ns.FD()), unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func hairpin(ns *netns.Namespace, device string) error {
 	if err != nil {
 		return err
 	}
-	return h.LinkSetHairpin(l, true)
+	return h.LinkSetHairpin(l, on)
 }
 
 // know has a namespace know that the addresses are at a device of another.

@@ -50,7 +50,9 @@ func lossFinding(l *survey.Loss, several bool, flags string) Finding {
 		f.Code = HostRuleUnclear
 		f.Text += "; " + unclear
 	}
-	f.Do += "; " + traceText(l, flags)
+	if l.Effect != survey.NoHairpin { // the simulation does not follow packets through bridges
+		f.Do += "; " + traceText(l, flags)
+	}
 	return f
 }
 
@@ -118,6 +120,11 @@ func lossEffect(l *survey.Loss) effect {
 		e.code, e.do = BrokenRoute, wayTo(l)
 		if strings.HasPrefix(l.Why, "rp_filter") {
 			e.code = ReverseFilter
+		}
+	case survey.NoHairpin:
+		e = effect{
+			NoHairpin, "does not send back", "may not send back",
+			"switch on hairpin mode of the bridge's ports: hairpinMode in the network plugin's configuration (/etc/cni/net.d) for new Pods, bridge link set dev PORT hairpin on for those that run",
 		}
 	case survey.Untranslated:
 		e = effect{NotTranslated, "keeps kube-proxy from translating", "may keep kube-proxy from translating", "exclude service addresses from the rule"}
@@ -272,6 +279,8 @@ func reasonText(l *survey.Loss, several bool) string {
 		return fmt.Sprintf("%sthe policy %s of chain %s (table %s)", policyPlace(l, several), policy, l.Chain, l.Table)
 	case l.Effect == survey.NoWay:
 		return "routing on the node"
+	case l.Effect == survey.NoHairpin:
+		return fmt.Sprintf("the bridge %s, whose ports have hairpin mode off,", l.Bridge)
 	case l.Bridge != "":
 		return fmt.Sprintf("the bridge %s, while the sysctl %s is not 1,", l.Bridge, bridgeSysctl(l.Example.To.Addr()))
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
 // home is the node on which an endpoint is; "" if it is not known.
@@ -56,9 +57,9 @@ func (w *inquiry) bypass(p *decision.Packet, d *decision.Decision, ep *decision.
 	return f
 }
 
-// mayStayOnBridge reports whether a finding is the one of sameBridge about replies.
-func mayStayOnBridge(f Finding) bool {
-	return f.Code == SameBridge && strings.Contains(f.Text, "bridge-nf-call")
+// shownBy reports whether a finding of sameBridge is about what the node's bridges show, so that following the connection has decided it.
+func shownBy(h *netfilter.Host, f Finding) bool {
+	return f.Code == SameBridge && h.Bridges != nil && (h.HairpinsKnown() || !strings.Contains(f.Text, "hairpin"))
 }
 
 // bridgeSysctl has packets between the ports of a bridge pass the rules of the address's family.
@@ -98,7 +99,7 @@ func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 		w.note(Finding{
 			Code: SameBridge, Object: "Node " + node,
 			Text: fmt.Sprintf("the source is the endpoint %s itself: if its Pod is on a Linux bridge, the packet returns through the bridge port that it came from, which needs hairpin mode", few(itself)),
-			Do:   fmt.Sprintf("on %s, check bridge -d link: hairpin on, or the bridge promiscuous; if its network routes to each Pod, this does not matter", node),
+			Do:   fmt.Sprintf("on %s, check bridge -d link: hairpin on; if its network routes to each Pod, this does not matter", node),
 		})
 	}
 }

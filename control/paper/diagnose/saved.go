@@ -157,8 +157,8 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 			return err
 		}
 		reached, failing = s.Reached, ends
-		if h := n.Known.Host; h != nil && h.Bridges != nil {
-			a.Notes = slices.DeleteFunc(a.Notes, mayStayOnBridge) // following the reply has shown it
+		if h := n.Known.Host; h != nil {
+			a.Notes = slices.DeleteFunc(a.Notes, func(f Finding) bool { return shownBy(h, f) })
 		}
 		if h := n.Known.Host; h != nil && len(reached) > 0 {
 			if device, why := h.Filters(from, to.Addr()); device != "" {

@@ -58,19 +58,25 @@ func (n *Node) Host(f iptables.Family) (h *netfilter.Host, notes []string) {
 
 // link is a device of ip -j -d link.
 type link struct {
-	Name string `json:"ifname"`
-	Info struct {
+	Name   string   `json:"ifname"`
+	Master string   `json:"master"`
+	Flags  []string `json:"flags"`
+	Info   struct {
 		Kind string `json:"info_kind"`
 		Data struct {
 			CallIPTables  int `json:"nf_call_iptables"`
 			CallIP6Tables int `json:"nf_call_ip6tables"`
 		} `json:"info_data"`
+		PortOf string `json:"info_slave_kind"`
+		Port   struct {
+			Hairpin bool `json:"hairpin"`
+		} `json:"info_slave_data"`
 	} `json:"linkinfo"`
 }
 
-// bridges are the bridges, and whether what they forward passes the rules of a family (br_nf_pre_routing, net/bridge/br_netfilter_hooks.c).
-// Without the sysctl, the module is not loaded.
-func (n *Node) bridges(f iptables.Family) (map[string]bool, error) {
+// bridges are the bridges. Whether what they forward passes the rules depends on the family (br_nf_pre_routing,
+// net/bridge/br_netfilter_hooks.c). Without the sysctl, the module is not loaded.
+func (n *Node) bridges(f iptables.Family) (map[string]netfilter.Bridge, error) {
 	text := n.bundle.File(bundle.LinkFile)
 	if text == nil || n.sysctls["net/ipv4/ip_forward"] == "" {
 		return nil, nil
@@ -83,17 +89,28 @@ func (n *Node) bridges(f iptables.Family) (map[string]bool, error) {
 	if f == iptables.IPv6 {
 		name = "net/bridge/bridge-nf-call-ip6tables"
 	}
-	bridges := make(map[string]bool)
+	bridges := make(map[string]netfilter.Bridge)
 	for _, r := range raw {
 		var l link
-		if json.Unmarshal(r, &l) != nil || l.Info.Kind != "bridge" { // the data of other kinds have other types
+		err := json.Unmarshal(r, &l) // the data of other kinds have other types
+		if l.Info.PortOf == "bridge" {
+			b := bridges[l.Master]
+			if b.Ports++; l.Info.Port.Hairpin {
+				b.Hairpins++
+			}
+			bridges[l.Master] = b
+		}
+		if err != nil || l.Info.Kind != "bridge" {
 			continue
 		}
 		call := l.Info.Data.CallIPTables
 		if f == iptables.IPv6 {
 			call = l.Info.Data.CallIP6Tables
 		}
-		bridges[l.Name] = n.sysctls[name] == "1" || n.sysctls[name] != "" && call == 1
+		b := bridges[l.Name]
+		b.PassesRules = n.sysctls[name] == "1" || n.sysctls[name] != "" && call == 1
+		b.Promiscuous = slices.Contains(l.Flags, "PROMISC")
+		bridges[l.Name] = b
 	}
 	return bridges, nil
 }

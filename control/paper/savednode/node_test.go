@@ -266,24 +266,22 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestBridges: what a bridge forwards passes the rules if its own setting or the sysctl says so, and the module is loaded.
+// TestBridges: what a bridge forwards passes the rules if its own setting or the sysctl says so, and the module is loaded. Its ports may come
+// before it, and data of other kinds may have other types.
 func TestBridges(t *testing.T) {
-	const links = `[{"ifname":"eth0"},{"ifname":"a","linkinfo":{"info_kind":"bridge","info_data":{"nf_call_iptables":0,"nf_call_ip6tables":1}}},
-{"ifname":"b","linkinfo":{"info_kind":"bridge","info_data":{"nf_call_iptables":1}}}]`
-	for sysctl, want := range map[string]map[string]bool{
-		"":  {"a": false, "b": false},
-		"0": {"a": false, "b": true},
-		"1": {"a": true, "b": true},
-	} {
+	const links = `[{"ifname":"eth0"},{"ifname":"veth1","master":"a","linkinfo":{"info_kind":"veth","info_slave_kind":"bridge","info_slave_data":{"hairpin":true}}},{"ifname":"a","flags":["UP","PROMISC"],"linkinfo":{"info_kind":"bridge","info_data":{"nf_call_iptables":0,"nf_call_ip6tables":1}}},
+{"ifname":"b","linkinfo":{"info_kind":"bridge","info_data":{"nf_call_iptables":1}}},
+{"ifname":"veth2","master":"a","linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}},{"ifname":"veth3","master":"bond0","linkinfo":{"info_slave_kind":"bond","info_slave_data":{"hairpin":1}}}]`
+	for sysctl, want := range map[string][2]bool{"": {false, false}, "0": {false, true}, "1": {true, true}} {
 		sysctls := "net/ipv4/ip_forward = 1\n"
 		if sysctl != "" {
 			sysctls += "net/bridge/bridge-nf-call-iptables = " + sysctl + "\nnet/bridge/bridge-nf-call-ip6tables = 0\n"
 		}
 		h, _ := opened(t, map[string]string{"link.json": links, "sysctls.txt": sysctls}).Host(iptables.IPv4)
-		if !maps.Equal(h.Bridges, want) {
-			t.Errorf("sysctl %q: %v, want %v", sysctl, h.Bridges, want)
+		if want := map[string]netfilter.Bridge{"a": {PassesRules: want[0], Ports: 2, Hairpins: 1, Promiscuous: true}, "b": {PassesRules: want[1]}}; !maps.Equal(h.Bridges, want) {
+			t.Errorf("sysctl %q: %+v, want %+v", sysctl, h.Bridges, want)
 		}
-		if h, _ = opened(t, map[string]string{"link.json": links, "sysctls.txt": sysctls}).Host(iptables.IPv6); h.Bridges["a"] != (sysctl != "") {
+		if h, _ = opened(t, map[string]string{"link.json": links, "sysctls.txt": sysctls}).Host(iptables.IPv6); h.Bridges["a"].PassesRules != (sysctl != "") {
 			t.Errorf("IPv6, sysctl %q: %v", sysctl, h.Bridges)
 		}
 	}

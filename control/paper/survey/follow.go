@@ -96,7 +96,7 @@ func (v *walker) follow(c *connection) {
 				v.queues = append(v.queues, r)
 			}
 		}
-		if c.from.Kind == Itself && e.outcome != unmasqueraded && e.outcome != unknown || c.from.Kind == NamedPod && e.outcome != lost && e.outcome != replyLost {
+		if c.from.Kind == Itself && e.outcome != unmasqueraded && e.outcome != noHairpin && e.outcome != unknown || c.from.Kind == NamedPod && e.outcome != lost && e.outcome != replyLost {
 			e.outcome = served // other sources show the rest
 		}
 		good = good || e.outcome == served || e.outcome == intended
@@ -248,8 +248,14 @@ func (v *walker) reply(c *connection, way *netfilter.Way) (lost end, is bool) {
 // staysOnBridge reports whether the reply of an endpoint goes from one port of a bridge to another without passing the rules, though
 // the packet was translated.
 func (s *surveyor) staysOnBridge(c *connection, way *netfilter.Way) bool {
-	passes, bridge := s.host.Bridges[way.Out]
-	return bridge && !passes && way.Out == c.from.Device && way.Entry != nil && way.Entry.Translated() && !way.Entry.SNAT
+	b, bridge := s.host.Bridges[way.Out]
+	return bridge && !b.PassesRules && way.Out == c.from.Device && way.Entry != nil && way.Entry.Translated() && !way.Entry.SNAT
+}
+
+// needsHairpin reports whether a packet has to leave a bridge by the port that it came in by, which no port of that bridge permits. IPVS
+// translates after routing, so that the host sends the packet.
+func (s *surveyor) needsHairpin(c *connection, way *netfilter.Way) bool {
+	return s.ipvs == nil && way.Out == c.from.Device && way.Packet.Destination.Addr() == c.from.Addr && s.host.Bridges[way.Out].ReturnsNone()
 }
 
 // replyEnd is the end of a reply, if a rule or routing drops it, or a rule keeps connection tracking from recognizing it: then it

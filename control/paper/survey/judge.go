@@ -27,6 +27,7 @@ const (
 	diverted                     // another rule translates the destination
 	unmasqueraded                // it keeps its source: the endpoint replies past this node
 	foreignSource                // it gets a source that is none of the host's: the endpoint replies past this node
+	noHairpin                    // it would have to leave a bridge by the port that it came in by
 )
 
 // lost reports whether the connection fails.
@@ -51,7 +52,7 @@ type end struct {
 	condition  Condition
 	part       bool   // the connection may reach other endpoints
 	reason     gap    // of an unknown end
-	bridge     string // the device on which the reply stays
+	bridge     string // the device on which the reply stays, or which the packet does not leave
 	noWay      string // why routing has no way for the packet, of an end that is lost for that
 }
 
@@ -234,6 +235,10 @@ func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 	}
 	if r := v.foreignSource(c, w); r != nil {
 		e.outcome, e.rule, e.table, e.chain, e.condition = foreignSource, r, v.tableOf(r), "", SourceNotRouted
+		return
+	}
+	if v.needsHairpin(c, w) {
+		e.outcome, e.rule, e.table, e.chain, e.bridge = noHairpin, nil, "", "", w.Out
 		return
 	}
 	if c.from.Kind == Itself {

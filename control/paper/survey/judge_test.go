@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -12,7 +13,7 @@ import (
 // TestStaysOnBridge: a reply needs a bridge to pass the rules if the packet was translated between two of its ports, and keeps
 // its source.
 func TestStaysOnBridge(t *testing.T) {
-	s := &surveyor{host: &netfilter.Host{Bridges: map[string]bool{"cni0": false, "cni1": true}}}
+	s := &surveyor{host: &netfilter.Host{Bridges: map[string]netfilter.Bridge{"cni0": {}, "cni1": {PassesRules: true}}}}
 	translated := netfilter.Entry{Connection: iptables.Connection{DNAT: true}}
 	masqueraded := netfilter.Entry{Connection: iptables.Connection{DNAT: true, SNAT: true}}
 	for _, tt := range []struct {
@@ -31,6 +32,29 @@ func TestStaysOnBridge(t *testing.T) {
 		c := &connection{from: &Source{Device: tt.from}}
 		if got := s.staysOnBridge(c, &netfilter.Way{Result: &netfilter.Result{Out: tt.to, Entry: tt.entry}}); got != tt.want {
 			t.Errorf("from %s to %s, %+v: %v", tt.from, tt.to, tt.entry, got)
+		}
+	}
+}
+
+// TestNeedsHairpin: an endpoint that is its own client needs it, unless IPVS translates.
+func TestNeedsHairpin(t *testing.T) {
+	s := &surveyor{host: &netfilter.Host{Bridges: map[string]netfilter.Bridge{"cni0": {PassesRules: true, Ports: 2}, "cni1": {PassesRules: true, Ports: 2, Hairpins: 1}}}}
+	for _, tt := range []struct {
+		device, to string
+		ipvs       *audit.Node
+		want       bool
+	}{
+		{"cni0", "10.244.1.2", nil, true},
+		{"cni0", "10.244.1.3", nil, false},
+		{"cni0", "10.244.1.2", new(audit.Node), false},
+		{"cni1", "10.244.1.2", nil, false},
+		{"eth0", "10.244.1.2", nil, false},
+	} {
+		s.ipvs = tt.ipvs
+		c := &connection{from: &Source{Addr: netip.MustParseAddr("10.244.1.2"), Device: tt.device}}
+		p := iptables.Packet{Destination: netip.AddrPortFrom(netip.MustParseAddr(tt.to), 8080)}
+		if got := s.needsHairpin(c, &netfilter.Way{Result: &netfilter.Result{Out: tt.device, Packet: p}}); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
 		}
 	}
 }

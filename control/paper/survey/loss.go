@@ -35,6 +35,7 @@ const (
 	Diverted                        // another rule translates their destination
 	Unmasqueraded                   // they keep their source
 	ForeignSource                   // they get a source that is none of the host's
+	NoHairpin                       // they would have to leave a bridge by the port that they came in by
 	NoWay                           // routing has no way for their first packets, or for the replies
 	DropsTunnel                     // a rule or a policy drops or rejects the packets in which other nodes send them
 	DropsNeighbours                 // or those of neighbour discovery, for all connections of IPv6
@@ -50,7 +51,8 @@ type Loss struct {
 	Why string
 	// Replies: the host sends their first packets on, and loses the replies.
 	Replies bool
-	// Bridge is the one on which the replies stay, so that connection tracking does not see them; only with KeepsReplies.
+	// Bridge is the one on which the replies stay, so that connection tracking does not see them, or which packets do not leave; only with
+	// KeepsReplies and NoHairpin.
 	Bridge string
 	// Tunnel is the one whose packets are dropped; only with DropsTunnel.
 	Tunnel *Tunnel
@@ -109,7 +111,7 @@ type lossKey struct {
 // recordLoss records a connection that fails.
 func (s *surveyor) recordLoss(e *end) {
 	c, certainty := e.connection, e.certainty
-	effect := map[outcome]Effect{lost: Drops, replyLost: DropsReplies, replyKept: KeepsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded, foreignSource: ForeignSource}[e.outcome]
+	effect := map[outcome]Effect{lost: Drops, replyLost: DropsReplies, replyKept: KeepsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded, foreignSource: ForeignSource, noHairpin: NoHairpin}[e.outcome]
 	switch {
 	case e.outcome == foreignSource:
 		certainty = max(certainty, Possible)

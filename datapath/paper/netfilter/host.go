@@ -33,9 +33,8 @@ type Host struct {
 	ForwardingDiffers []string
 	// ReverseFilter is rp_filter in force of devices, for IPv4 (the higher value of all and the device): 1 strict, 2 loose. Others: 0.
 	ReverseFilter map[string]int
-	// Bridges are the Linux bridges, by name, and whether what goes from one port to another passes the rules
-	// (net.bridge.bridge-nf-call-iptables, or nf_call_iptables of the bridge). nil: not known. It is not simulated.
-	Bridges map[string]bool
+	// Bridges are the Linux bridges, by name; nil: not known. What they do between their ports is not simulated.
+	Bridges map[string]Bridge
 	// Neighbours are the host's neighbour entries (ARP, neighbor discovery). They are not simulated: they change without anybody's doing.
 	Neighbours []Neighbour
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
@@ -53,6 +52,35 @@ type Host struct {
 // ip6_forward, which asks for all devices.
 func (h *Host) Forwards(in string, to netip.Addr) bool {
 	return h.NoForwarding == (to.Is4() && slices.Contains(h.ForwardingDiffers, in))
+}
+
+// Bridge is a Linux bridge.
+type Bridge struct {
+	// PassesRules: what goes from one port to another passes the rules (net.bridge.bridge-nf-call-iptables, or nf_call_iptables
+	// of the bridge).
+	PassesRules bool
+	// Ports is the number of its ports, and Hairpins that of those which send a packet back that came in by them.
+	Ports, Hairpins int
+	// Promiscuous: the bridge also delivers to the host what it forwards.
+	Promiscuous bool
+}
+
+// ReturnsNone reports whether a packet that came in by a port never leaves by it, because no port is in hairpin mode. It has to where
+// a rule translates its destination to an address behind the same port, and the bridge then forwards the packet itself
+// (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c, should_deliver in net/bridge/br_forward.c). If packets between ports do not
+// pass the rules, the host routes the packet, and no port needs it.
+func (b Bridge) ReturnsNone() bool {
+	return b.PassesRules && b.Ports > 0 && b.Hairpins == 0 && !b.Promiscuous
+}
+
+// HairpinsKnown reports whether it is known of all bridges whether what has to leave by the port that it came in by does.
+func (h *Host) HairpinsKnown() bool {
+	for _, b := range h.Bridges {
+		if b.PassesRules && b.Hairpins < b.Ports && !b.ReturnsNone() {
+			return false
+		}
+	}
+	return h.Bridges != nil
 }
 
 // Interface is a network device that is up.

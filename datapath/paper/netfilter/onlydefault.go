@@ -43,6 +43,6 @@ var overlayDevices = []string{"cilium_host", "cilium_vxlan", flannelDevice, "fla
 // Bridge reports whether what goes from one port of a bridge to another passes the rules. known: the device is a bridge, and the
 // host says so.
 func (m *Machine) Bridge(device string) (passes, known bool) {
-	passes, known = m.network.Bridges[device]
-	return passes, known
+	b, known := m.network.Bridges[device]
+	return b.PassesRules, known
 }
