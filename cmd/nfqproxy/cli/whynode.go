@@ -59,6 +59,11 @@ func (f *whyFlags) askBundle(ctx context.Context, path string, stdin io.Reader, 
 func (f *whyFlags) configure(v *nodeView) (servicetable.NodeConfig, error) {
 	if v.objects != nil {
 		f.table.name = v.name
+		host, _, err := v.host(iptables.IPv4)
+		if err != nil {
+			return servicetable.NodeConfig{}, err
+		}
+		diagnose.AddAddresses(v.objects, v.name, host)
 		return f.table.configure(v.objects)
 	}
 	nodes := v.services()

@@ -300,7 +300,8 @@ func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 	if node := w.nodes.with[to.Addr()]; node == "" && !to.Addr().IsLoopback() {
 		f.Code = UnknownAddress
 		f.Text = fmt.Sprintf("%d is the node port of %s, but no Node has the address %s", to.Port(), s.Name, to.Addr())
-		f.Do = "use the address of a Node; if this is an additional address of one (a virtual IP), name the Node instead"
+		f.Do = "use the address of a Node, or name the Node"
+		w.answer.Unless = fmt.Sprintf("%s is a further address of a node, such as a virtual IP, which Node objects do not show", to.Addr())
 		return f
 	}
 	f.Code = NodePortClosed

@@ -23,7 +23,16 @@ func (s *surveyor) only() {
 		return
 	}
 	s.one = s.sourceOf(c.From)
-	s.targets = slices.DeleteFunc(s.targets, func(t target) bool { return t.to != c.To || t.protocol != c.Protocol })
+	at := func(to netip.AddrPort) func(target) bool {
+		return func(t target) bool { return t.to == to && t.protocol == c.Protocol }
+	}
+	if !slices.ContainsFunc(s.targets, at(c.To)) && s.host.Has(c.To.Addr()) {
+		// A node port is a target at one of the host's addresses.
+		if i := slices.IndexFunc(s.targets, at(netip.AddrPortFrom(s.address, c.To.Port()))); i >= 0 && s.targets[i].entry == decision.EntryNodePort {
+			s.targets[i].to = c.To
+		}
+	}
+	s.targets = slices.DeleteFunc(s.targets, func(t target) bool { return !at(c.To)(t) })
 	if s.survey.Destinations = len(s.targets); len(s.targets) == 0 {
 		s.targets = []target{{port: &audit.Service{Protocol: c.Protocol, Family: s.family(), ClusterIP: c.To.Addr(), Port: c.To.Port()}, to: c.To, protocol: c.Protocol}}
 	}
