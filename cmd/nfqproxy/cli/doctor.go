@@ -16,13 +16,14 @@ import (
 // doctorFlags are the flags of nfqproxy doctor.
 type doctorFlags struct {
 	clusterFlags
-	rules  []string
-	node   nodeFiles
-	ignore []string
-	notes  bool
-	hidden []diagnose.Finding // notes that are not listed
-	walk   text.Walk
-	output string
+	rules   []string
+	bundles []string // of --node, besides the first
+	node    nodeFiles
+	ignore  []string
+	notes   bool
+	hidden  []diagnose.Finding // notes that are not listed
+	walk    text.Walk
+	output  string
 
 	namespaces namespaceFlags
 }
@@ -88,7 +89,8 @@ fails.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
-	flags.Lookup("node").Usage += orBundle + ", or a directory with the bundles of several nodes"
+	flags.Lookup("node").Usage += orBundle + ", or a directory with the bundles of several nodes; bundles may be repeated"
+	flags.Lookup("node").Value = nodeValue{name: &f.table.name, more: &f.bundles}
 	flags.StringArrayVar(&f.rules, "rules", nil, "check a node's rules instead: output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; may be repeated")
 	f.node.add(flags)
 	flags.StringSliceVar(&f.ignore, "ignore", nil, "do not count findings with these codes, such as NFQ034: they are intended")

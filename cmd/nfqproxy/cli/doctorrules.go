@@ -54,7 +54,7 @@ func (f *doctorFlags) ofRules(ctx context.Context, stdin io.Reader, stderr io.Wr
 		}
 		return f.examine(in, objects, stderr)
 	}
-	nodes, err := savednode.OpenAll(path)
+	nodes, err := savednode.OpenAll(append([]string{path}, f.bundles...)...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--node: %w", err)
 	}

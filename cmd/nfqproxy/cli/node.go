@@ -173,3 +173,24 @@ func bundleIn(node string) string {
 	}
 	return ""
 }
+
+// nodeValue is the value of --node: the name of a node, or the path of a bundle.
+type nodeValue struct {
+	name *string
+	more *[]string // further bundles; nil: only one may be given
+}
+
+func (v nodeValue) String() string { return *v.name }
+func (v nodeValue) Type() string   { return "string" }
+
+func (v nodeValue) Set(text string) error {
+	switch {
+	case *v.name == "":
+		*v.name = text
+	case v.more != nil && bundleIn(*v.name) != "" && bundleIn(text) != "":
+		*v.more = append(*v.more, text)
+	default:
+		return fmt.Errorf("one node or bundle: --node %s is given, too", *v.name) // after "want"
+	}
+	return nil
+}

@@ -95,7 +95,7 @@ The exit code is 0 even if the rules have problems.`,
 	flags.StringVar(&f.sets, "sets", "", "with --ipvs: output of ipset save or ipset list, to tell the kinds of addresses apart")
 	flags.StringArrayVar(&f.objects, "objects", nil, "compare the services with these objects: a file or directory with Services, EndpointSlices and Nodes, or - for standard input; may be repeated")
 	f.namespaces.add(cmd, "the services", "all")
-	flags.StringVar(&f.nodeName, "node", "", "with -o yaml, -o json or --objects: name of the node of the rules"+orBundle)
+	flags.Var(nodeValue{name: &f.nodeName}, "node", "with -o yaml, -o json or --objects: name of the node of the rules"+orBundle)
 	oneOf(cmd, &f.output, "output", "o", ": wide has more columns; yaml and json are Kubernetes objects; report is all that the rules say, as JSON", "text", "wide", "yaml", "json", "report")
 	return cmd
 }

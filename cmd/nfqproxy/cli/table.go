@@ -43,7 +43,7 @@ func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
 // addOptional is add for commands that do not require --objects.
 func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON), or - for standard input; may be repeated")
-	flags.StringVar(&f.name, "node", "", "name of the node that decides (default: the only Node object)")
+	flags.Var(nodeValue{name: &f.name}, "node", "name of the node that decides (default: the only Node object)")
 	f.node.Add(flags)
 }
 

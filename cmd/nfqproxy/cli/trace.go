@@ -72,7 +72,7 @@ checked against a kernel.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save, iptables -S or -L, or of nft list ruleset; - for standard input; may be repeated: all rules of the host")
-	flags.StringVar(&f.node, "node", "", bundleUsage)
+	flags.Var(nodeValue{name: &f.node}, "node", bundleUsage)
 	flags.StringVar(&f.sets, "sets", "", "output of ipset save or ipset list, for rules with -m set")
 	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: virtual servers of IPVS")
 	f.packet.add(flags)

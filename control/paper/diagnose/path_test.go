@@ -115,7 +115,7 @@ func TestPath(t *testing.T) {
 		{from: "shop/client-b", to: "node-a:9100", want: "works at node-a after node-b: 172.20.0.2, NFQ074"},
 		{from: "shop/client-b", to: "pod/shop/agent-a:9100", want: "works at node-a after node-b: 172.20.0.2, NFQ074"},
 		{from: "outside", to: "node-a:32026", want: "works at node-a, NFQ074"},
-		{from: "outside", to: "172.20.0.99:30024", given: "node-a", want: "NFQ005 at node-a"},
+		{from: "outside", to: "172.20.0.99:30024", given: "node-a", want: "NFQ005 at node-a, unless"},
 
 		// A lab masquerades nothing, and routes to each Pod.
 		{from: "shop/client-a", to: "node-b:30021", cluster: inLab, want: "NFQ071 at node-b after node-a"},

@@ -47,10 +47,14 @@ func Open(path string) (*Node, error) {
 	return n, nil
 }
 
-// OpenAll opens the bundle of one node, or those of all nodes that are in a directory, sorted by name.
-func OpenAll(path string) ([]*Node, error) {
-	paths := []string{path}
-	if isDirectory(path) && !isFile(filepath.Join(path, "bundle.json")) {
+// OpenAll opens bundles of one node each, and those of all nodes that are in a directory, sorted by name.
+func OpenAll(given ...string) ([]*Node, error) {
+	var paths []string
+	for _, path := range given {
+		if !isDirectory(path) || isFile(filepath.Join(path, "bundle.json")) {
+			paths = append(paths, path)
+			continue
+		}
 		within, err := within(path)
 		if err != nil {
 			return nil, err
@@ -58,7 +62,7 @@ func OpenAll(path string) ([]*Node, error) {
 		if len(within) == 0 {
 			return nil, fmt.Errorf("%s: no bundle: want what nfqproxy collect or its script wrote, or a directory with several", path)
 		}
-		paths = within
+		paths = append(paths, within...)
 	}
 	var nodes []*Node
 	names := make(map[string]string)
