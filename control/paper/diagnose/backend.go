@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
@@ -62,21 +65,69 @@ func dumpName(dumps []*iptables.Dump, i int) string {
 	return text
 }
 
-// bothBackEnds finds kube-proxy's rules in both back ends of iptables, or in iptables and nftables: the kernel evaluates all.
-func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
-	var with []int
-	for i, n := range s.Nodes {
-		if n.Mode == proxymode.ModeIPTables || n.Mode == proxymode.ModeNFTables {
-			with = append(with, i)
+// proxies are the first two nodes, and dumps, with rules of kube-proxy.
+func proxies(s *survey.Survey) (a, b int, ok bool) {
+	of := func(n *audit.Node) bool { return n.Mode == proxymode.ModeIPTables || n.Mode == proxymode.ModeNFTables }
+	a = slices.IndexFunc(s.Nodes, of)
+	b = a + 1 + slices.IndexFunc(s.Nodes[a+1:], of)
+	return a, b, a >= 0 && b > a
+}
+
+// seeTwice is about the rules of two kube-proxies on a node: the finding, if connections go to endpoints by them that the objects do not have.
+// Which of them packets meet first is not known: of two chains of one priority, the one that was made last (nf_hook_entries_grow in
+// net/netfilter/core.c).
+func (a *Answer) seeTwice(n *Saved, protocol decision.Protocol, from netip.Addr, s *survey.Survey) ([]Finding, error) {
+	_, b, ok := proxies(s)
+	if !ok || a.Record == nil || a.Record.Service == "" {
+		return nil, nil
+	}
+	reversed := *n
+	reversed.Dumps = slices.Clone(n.Dumps)
+	slices.Reverse(reversed.Dumps)
+	_, _, other, err := reversed.follow(protocol, from, a.address())
+	if err != nil {
+		return nil, err
+	}
+	now, otherwise := a.strangers(s), a.strangers(other)
+	if len(now) == 0 && len(otherwise) == 0 {
+		return nil, nil
+	}
+	if !slices.Equal(now, otherwise) {
+		a.Unless = cmp.Or(a.Unless, fmt.Sprintf("packets meet the rules %s first, which the rules do not show", twice(n.Dumps, b, "other")))
+	}
+	f := bothBackEnds(n.Dumps, s)[0]
+	f.Text, _, _ = strings.Cut(f.Text, endpointsDiffer)
+	f.Text += fmt.Sprintf("; one sends connections to %s, which the objects do not have", nearest.Few(slices.Compact(append(now, otherwise...))))
+	if len(now) == 0 {
+		a.Notes = append(a.Notes, f)
+		return nil, nil
+	}
+	return []Finding{f}, nil
+}
+
+// strangers are the endpoints that a connection reaches by the rules and that the objects do not have, sorted.
+func (a *Answer) strangers(s *survey.Survey) (list []string) {
+	for _, to := range s.Reached {
+		text := to.String()
+		known := slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return e.Address == text }) ||
+			slices.ContainsFunc(a.Record.Excluded, func(e flow.Excluded) bool { return e.Endpoint == text })
+		if !known && to != a.address() {
+			list = append(list, text)
 		}
 	}
-	if len(with) < 2 {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// bothBackEnds finds kube-proxy's rules in both back ends of iptables, or in iptables and nftables: the kernel evaluates all.
+func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
+	a, b, ok := proxies(s)
+	if !ok {
 		return nil
 	}
-	a, b := with[0], with[1]
 	text := fmt.Sprintf("this host has kube-proxy's rules twice, %s and %s: packets pass through both, and the first rule that translates wins", twice(dumps, a, "one"), twice(dumps, b, "other"))
 	if differ := differences(s.Nodes[a], s.Nodes[b]); len(differ) > 0 {
-		text += "; the endpoints differ: " + nearest.Few(differ)
+		text += endpointsDiffer + nearest.Few(differ)
 	}
 	if s.Nodes[a].Mode != s.Nodes[b].Mode {
 		return []Finding{{
@@ -89,6 +140,8 @@ func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
 		Do: "if the rules are of two hosts, give those of one; else find out which iptables kube-proxy uses now (its log, or iptables --version in its container), and remove the KUBE-* chains of the other back end, or restart the node",
 	}}
 }
+
+const endpointsDiffer = "; the endpoints differ: "
 
 // twice names one of two dumps.
 func twice(dumps []*iptables.Dump, i int, otherwise string) string {

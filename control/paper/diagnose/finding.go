@@ -230,6 +230,7 @@ type Finding struct {
 	Ignored string `json:"ignored,omitempty"`
 
 	aboutHost bool
+	noRule    bool // kube-proxy's rules lack something, and no rule is the reason
 }
 
 // AboutHost reports whether routes, sysctls or devices of a node are the cause, and not its rules.

@@ -23,7 +23,7 @@ func lossFinding(l *survey.Loss, several bool, flags string) Finding {
 	case l.Effect == survey.DropsHealthChecks:
 		return healthFinding(l, several, flags)
 	}
-	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do, aboutHost: l.Bridge != ""}
+	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do, aboutHost: l.Bridge != "", noRule: l.Effect == survey.Untranslated && l.Rule == nil}
 	if len(l.Kinds) == 1 && l.Kinds[0] == survey.NamedPod && l.Certainty == survey.Certain {
 		f.Code = HostRuleMayDrop
 		f.Text += "; a network policy may intend this"

@@ -157,6 +157,11 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 			return err
 		}
 		reached, failing = s.Reached, ends
+		if !n.Alone && len(causes) == 0 {
+			if causes, err = a.seeTwice(n, protocol, from, s); err != nil {
+				return err
+			}
+		}
 		if h := n.Known.Host; h != nil {
 			a.Notes = slices.DeleteFunc(a.Notes, func(f Finding) bool { return shownBy(h, f) })
 		}
@@ -190,6 +195,7 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	}
 	for _, f := range slices.Concat(blocked, causes) {
 		switch {
+		case f.noRule && len(causes) > 0: // they say what
 		case a.Has(f):
 		case !fails && a.someFail(&f, failing[f]):
 		case a.Cause == nil && fails && (f.Code.Severity() == Error || f.Code == NotShown):
