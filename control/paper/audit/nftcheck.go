@@ -188,6 +188,9 @@ func (r *nftReader) checkClusterIPs() {
 	for _, s := range r.node.Services {
 		ip := s.ClusterIP
 		if !ip.IsValid() {
+			if s.suffix != "" && r.isComplete() && len(r.sets[nftproxy.ServiceIPs].Elements) > 0 {
+				r.problem(fmt.Sprintf("%s has no element for the ClusterIP of %s", nftproxy.ServiceIPs, s.Title()), r.sets[nftproxy.ServiceIPs].Line)
+			}
 			continue
 		}
 		if listed[ip] == 0 {

@@ -91,7 +91,7 @@ func (r *nftReader) mark() {
 	}
 	for _, c := range r.table.Chains {
 		for _, rule := range r.chains[c.Name].rules {
-			if rule.sets != 0 && rule.sets != p.MasqueradeMark {
+			if p.MasqueradeMark != 0 && rule.sets != 0 && rule.sets != p.MasqueradeMark {
 				r.problem(fmt.Sprintf("masquerading matches the mark %#x, but %s sets %#x", p.MasqueradeMark, c.Name, rule.sets), rule.Line)
 			}
 		}

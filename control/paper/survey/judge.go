@@ -117,7 +117,11 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 				}
 			}
 			// In nftables mode, kube-proxy rejects what is for a cluster IP and was not translated.
-			if other := *e; w.Packet.Destination == c.to && !c.lacksEndpoints() && !c.vague && !s.withoutEndpoint(&other, c, w.Packet.Source.Addr()) {
+			switch other := *e; {
+			case w.Packet.Destination != c.to, s.withoutEndpoint(&other, c, w.Packet.Source.Addr()):
+			case c.vague, c.lacksEndpoints():
+				e.outcome, e.reason = unknown, c.noEndpointsShown()
+			default:
 				*e = end{outcome: untranslated, doubts: w.Doubts}
 				e.rule, e.table = s.keeper(w.Path)
 			}
@@ -208,7 +212,7 @@ func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 	case to == c.to && v.onPurpose(e, c, w):
 		return
 	case c.lacksEndpoints(): // why is not to be seen from the packet
-		e.outcome, e.reason = unknown, gap{"the file does not show the endpoints", c.port.Title()}
+		e.outcome, e.reason = unknown, c.noEndpointsShown()
 		return
 	case to == c.to && v.pastIPVS(c):
 		e.outcome = intended

@@ -58,6 +58,10 @@ func (t *target) lacksEndpoints() bool {
 	return !t.vague
 }
 
+func (t *target) noEndpointsShown() gap {
+	return gap{"the file does not show the endpoints", t.port.Title()}
+}
+
 // String is "10.96.0.20:80", "node port 30080" or "load balancer IP 192.0.2.10:80".
 func (t *target) String() string {
 	switch t.entry {
