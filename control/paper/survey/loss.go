@@ -131,7 +131,7 @@ func (s *surveyor) recordLoss(e *end) {
 			Example: Example{Protocol: c.protocol.String(), To: c.to, Endpoint: e.endpoint, From: c.from.Kind, In: c.from.Device},
 		}
 		if a := c.packet().Source.Addr(); !a.IsUnspecified() {
-			if l.Example.Source = a.String(); e.condition == EndpointHere || strings.HasPrefix(string(e.condition), string(arrives)) {
+			if l.Example.Source = a.String(); e.condition == EndpointHere || strings.HasPrefix(string(e.condition), string(arrives)) || c.from.Kind == NamedPod && netfilter.OfOnePod(c.from.Device) {
 				l.Example.Route = fmt.Sprintf("%s=%s", netip.PrefixFrom(a, a.BitLen()), c.from.Device)
 			}
 		}

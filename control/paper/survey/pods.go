@@ -173,6 +173,46 @@ func (s *surveyor) withPod(pod *Source, pods netip.Prefix, uplink string, own bo
 	return &host
 }
 
+// openDevice is the device of one pod to follow connections by, if they fail by the first one of those that rules name, and not by this
+// one: the policies of the first pod are not those of all. Empty: the first one, or all are alike.
+func (s *surveyor) openDevice() (string, error) {
+	others, pod := s.otherDevices(), s.sources[Pod]
+	if len(others) == 0 || s.known.Host != nil && s.known.Host.PodDevice != "" {
+		return "", nil
+	}
+	i := slices.IndexFunc(s.targets, func(t target) bool {
+		return slices.ContainsFunc(t.port.Endpoints, func(e audit.Endpoint) bool {
+			return e.AddrPort.IsValid() && deviceTo(s.host, e.AddrPort.Addr(), "") == pod.Device
+		})
+	})
+	if i < 0 {
+		return "", nil
+	}
+	for n, device := range append([]string{pod.Device}, others...) {
+		host, from := *s.host, *pod
+		from.Device = device
+		host.Routes = slices.Clone(host.Routes)
+		for i := range host.Routes {
+			if r := &host.Routes[i]; r.Interface == pod.Device {
+				r.Interface = device
+			}
+		}
+		machine, err := s.machineOf(&host)
+		if err != nil {
+			return "", err
+		}
+		v := walker{surveyor: s, machine: machine, work: netfilter.Work{Steps: 1}}
+		v.follow(&connection{target: &s.targets[i], from: &from})
+		if !slices.ContainsFunc(v.ways, func(e end) bool { return e.outcome != served }) {
+			if n == 0 {
+				return "", nil
+			}
+			return device, nil
+		}
+	}
+	return "", nil
+}
+
 // placeNamedPods adds the pods to the sources that rules name, by their address or their device.
 func (s *surveyor) placeNamedPods(network netip.Prefix, device string, taken map[netip.Addr]bool) {
 	for _, a := range s.namedPods() {

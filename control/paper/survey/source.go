@@ -151,6 +151,8 @@ func (s *surveyor) pods(host *netfilter.Host, uplink string) (network netip.Pref
 	named := netfilter.PodDevices(s.dumps)
 	named = slices.DeleteFunc(named, func(name string) bool { return !strings.HasPrefix(name, p.InterfacePrefix) })
 	switch {
+	case slices.Contains(named, host.PodDevice):
+		device = host.PodDevice
 	case len(named) > 0:
 		device = named[0]
 	case p.InterfacePrefix != "":

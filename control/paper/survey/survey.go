@@ -4,6 +4,7 @@
 package survey
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -88,6 +89,13 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 		s.refusals = append(s.refusals, n.Refusals())
 	}
 	s.limits()
+	if device, err := s.openDevice(); err != nil {
+		return nil, err
+	} else if device != "" {
+		of := *cmp.Or(known.Host, new(netfilter.Host))
+		of.PodDevice, known.Host = device, &of
+		return Run(dumps, known)
+	}
 	if forwarded != nil && len(s.targets) == 0 {
 		s.targets = append(s.targets, *forwarded)
 	}

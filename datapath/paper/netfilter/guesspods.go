@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -184,7 +185,7 @@ func OfOnePod(name string) bool {
 // they name none.
 func (g *guesser) podDevice() (name string, line ruleAt) {
 	all := g.namedPodDevices()
-	if c := g.choice.device; c != "" {
+	if c := cmp.Or(g.choice.device, g.host.PodDevice); c != "" {
 		for _, d := range all {
 			if d.name == c {
 				return d.name, d.line

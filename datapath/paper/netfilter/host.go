@@ -41,6 +41,8 @@ type Host struct {
 	RouteLocalnet bool
 	// LocalnetKnown: RouteLocalnet is what the host has, whatever its rules are.
 	LocalnetKnown bool
+	// PodDevice is the one that is guessed to lead to pods, where rules name several; empty: the first.
+	PodDevice string
 	// NoQueueListeners: no program listens on the netfilter queues.
 	NoQueueListeners bool
 
