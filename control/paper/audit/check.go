@@ -21,6 +21,10 @@ func (r *reader) check() {
 		return
 	}
 	missing := r.checkCommented()
+	if line := r.nat.declared[kubechains.Services]; r.nat.isComplete(kubechains.Services) && !slices.ContainsFunc(r.nat.order, isProxys) {
+		r.problem("kube-proxy's chains of table nat are empty, as iptables -t nat -F leaves them: no service is served, until kube-proxy writes all of them again", line)
+		return
+	}
 	if !missing {
 		r.checkReferences()
 	}
@@ -36,6 +40,8 @@ func (r *reader) check() {
 	r.checkNodePortJump()
 	r.node.sortIssues()
 }
+
+func isProxys(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }
 
 // podChains are chains that Istio, Linkerd and Docker's DNS make in the network namespaces of pods and containers.
 var podChains = []string{"ISTIO_OUTPUT", "PROXY_INIT_OUTPUT", "DOCKER_OUTPUT"}

@@ -19,6 +19,7 @@ import (
 // they do so, or how long the list is.
 var searches = map[string]string{
 	"laterType":         "three types",
+	"check":             "once",
 	"checkHooks":        "three chains",
 	"marksDrop":         "a chain for each way to balance",
 	"checkNodePortJump": "once",

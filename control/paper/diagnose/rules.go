@@ -63,6 +63,9 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 		}
 	}
 	for i, n := range s.Nodes {
+		if len(n.Services) == 0 && s.Ports > 0 && hasServicesChain(dumps[i]) {
+			continue // chains that are out of use, beside those of the back end in use
+		}
 		add(RulesInconsistent, dumps[i], n.Problems, "compare with the rules that kube-proxy should write (nfqproxy render, nfqproxy diff), and look for errors in its log")
 		add(ClaimedTwice, dumps[i], n.Contested, "give each Service its own addresses and ports")
 	}
