@@ -293,6 +293,11 @@ func (s *surveyor) limits() {
 			s.skip("firewalls in chain %s: it is not in the file with table filter", chain)
 		}
 	}
+	for _, table := range []string{"raw", "mangle"} {
+		if !slices.ContainsFunc(s.dumps, func(d *iptables.Dump) bool { return d.Ruleset != nil || d.Lists(table, "PREROUTING") }) {
+			s.skip("rules of table %s: it is not in the file", table)
+		}
+	}
 	if !shows("nat", "POSTROUTING") {
 		s.skip("masquerading: chain POSTROUTING of table nat is not in the file")
 	}
