@@ -64,6 +64,10 @@ func (v *walker) judge(c *connection, w *netfilter.Way) end {
 	}
 	switch w.Verdict {
 	case netfilter.Dropped, netfilter.Rejected:
+		if r := translator(w.Path); r != nil && !v.wrote(r) && w.Packet.Destination != c.to && !c.serves(w.Packet.Destination) {
+			e.outcome, e.rule, e.table, e.chain = diverted, r, "nat", "" // what drops it at the wrong place is no reason
+			break
+		}
 		v.judgeDrop(&e, c, w)
 		if keeper, table := v.keeper(w.Path); e.outcome == lost && w.Packet.Destination == c.to && untracks(keeper) {
 			e = end{outcome: untranslated, rule: keeper, table: table, doubts: w.Doubts} // a firewall accepts what it translates
