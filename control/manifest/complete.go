@@ -27,6 +27,7 @@ var (
 type Made struct {
 	Services map[*corev1.Service]bool  // those with a made-up cluster IP
 	Pods     map[*corev1.Pod]*Template // with the template of each; nil: a Pod that was written without a status
+	Guessed  map[*corev1.Pod]bool      // those that may as well run on another Node
 	Items    []MadeItem
 }
 
@@ -74,7 +75,7 @@ func (o *Objects) Complete(podCIDRs []netip.Prefix) error {
 		return nil // it has what a control plane adds
 	}
 	c := completion{Objects: o, taken: make(map[netip.Addr]bool)}
-	c.Made = &Made{Services: make(map[*corev1.Service]bool), Pods: make(map[*corev1.Pod]*Template)}
+	c.Made = &Made{Services: make(map[*corev1.Service]bool), Pods: make(map[*corev1.Pod]*Template), Guessed: make(map[*corev1.Pod]bool)}
 	if err := c.services(podCIDRs); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/klog/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 )
@@ -34,10 +36,9 @@ func (c *completion) pods(podCIDRs []netip.Prefix) {
 			continue
 		}
 		c.Made.Pods[p] = nil
-		if p.Spec.NodeName == "" && len(c.Nodes) > 0 {
-			p.Spec.NodeName = c.nodesFor(&p.Spec)[0]
-		}
-		c.start(p, podCIDRs, true)
+		nodes, unfit := c.nodesFor(&p.Spec, false)
+		p.Spec.NodeName, c.Made.Guessed[p] = nodes[0], len(nodes) > 1
+		c.start(p, podCIDRs, true, unfit)
 		c.add(MadeItem{
 			What: what, Text: fmt.Sprintf("%s for Pod %s/%s", addressesOf(p), p.Namespace, p.Name), Services: c.selecting(p), Addresses: ipsOf(p),
 		})
@@ -47,10 +48,11 @@ func (c *completion) pods(podCIDRs []netip.Prefix) {
 			continue
 		}
 		var made []*corev1.Pod
-		nodes := c.nodesFor(&t.Pod.Spec)
+		nodes, unfit := c.nodesFor(&t.Pod.Spec, t.EachNode)
 		for i := range t.count(len(nodes)) {
 			p := t.pod(i, nodes[i%len(nodes)])
-			c.start(p, podCIDRs, t.Ready == nil || i < *t.Ready)
+			c.start(p, podCIDRs, t.Ready == nil || i < *t.Ready, unfit)
+			c.Made.Guessed[p] = t.count(len(nodes)) < len(nodes)
 			c.Pods = append(c.Pods, p)
 			c.Made.Pods[p] = t
 			made = append(made, p)
@@ -63,7 +65,7 @@ func (c *completion) pods(podCIDRs []netip.Prefix) {
 		for _, p := range made {
 			texts, item.Addresses = append(texts, addressesOf(p)), append(item.Addresses, ipsOf(p)...)
 		}
-		item.Text = fmt.Sprintf("%s for %s", listed(texts), t)
+		item.Text = fmt.Sprintf("%s for %s", listed(slices.Compact(texts)), t)
 		c.add(item)
 	}
 }
@@ -119,8 +121,13 @@ func (t *Template) labels(i int) map[string]string {
 	return added
 }
 
-// start makes a Pod run: it gets addresses, and is ready or not.
-func (c *completion) start(p *corev1.Pod, podCIDRs []netip.Prefix, ready bool) {
+// start makes a Pod run: it gets addresses, and is ready or not. Where no node is fit for it, it waits.
+func (c *completion) start(p *corev1.Pod, podCIDRs []netip.Prefix, ready bool, unfit string) {
+	if unfit != "" {
+		p.Status.Phase = corev1.PodPending
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: unfit}}
+		return
+	}
 	for _, f := range c.families {
 		if a, ok := c.address(p, f, podCIDRs); ok {
 			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
@@ -270,23 +277,43 @@ func (c *completion) hasPods(t *Template) bool {
 	})
 }
 
-// nodesFor are the nodes on which Pods may run; "" alone stands for those that are not known. Taints count unless the Pods
-// tolerate some.
-func (c *completion) nodesFor(spec *corev1.PodSpec) (names []string) {
+// nodesFor are the nodes on which Pods may run; "" alone stands for those that are not known. Pods of a DaemonSet tolerate what the
+// control plane says of a node's condition, as that it is cordoned. unfit is why no Node will do; empty: some will, or it is not known.
+func (c *completion) nodesFor(spec *corev1.PodSpec, daemons bool) (names []string, unfit string) {
+	if spec.NodeName != "" || len(c.Nodes) == 0 {
+		return []string{spec.NodeName}, ""
+	}
+	tainted, labelled := false, true
 	for _, n := range c.Nodes {
-		tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule })
-		if has(n.Labels, spec.NodeSelector) && (!tainted && !n.Spec.Unschedulable || len(spec.Tolerations) > 0) {
+		labelled = labelled && n.Labels[corev1.LabelOSStable] != "" // each kubelet writes it
+		taints := slices.Clip(n.Spec.Taints)
+		if n.Spec.Unschedulable {
+			taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+		}
+		switch {
+		case !has(n.Labels, spec.NodeSelector):
+		case slices.ContainsFunc(taints, func(t corev1.Taint) bool {
+			return t.Effect != corev1.TaintEffectPreferNoSchedule && !(daemons && strings.HasPrefix(t.Key, "node.kubernetes.io/")) &&
+				!slices.ContainsFunc(spec.Tolerations, func(o corev1.Toleration) bool { return o.ToleratesTaint(klog.Background(), &t, true) })
+		}):
+			tainted = true
+		default:
 			names = append(names, n.Name)
 		}
 	}
-	if len(names) == 0 {
-		names = []string{spec.NodeName}
+	switch {
+	case len(names) > 0:
+		return names, ""
+	case tainted:
+		unfit = fmt.Sprintf("each of the %d Nodes here that could run it has a taint that it does not tolerate", len(c.Nodes))
+	case labelled:
+		unfit = fmt.Sprintf("none of the %d Nodes here has the labels of its nodeSelector", len(c.Nodes))
 	}
-	return names
+	return []string{""}, unfit
 }
 
 func addressesOf(p *corev1.Pod) string {
-	return strings.Join(ipsOf(p), " and ")
+	return cmp.Or(strings.Join(ipsOf(p), " and "), "without an address")
 }
 
 func ipsOf(p *corev1.Pod) (texts []string) {

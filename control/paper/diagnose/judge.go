@@ -59,6 +59,9 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 		if w.answer.Cause != nil {
 			return
 		}
+		if made := w.objects.Made; d.Policy == decision.Local && made != nil && made.Guessed[w.owners[d.Endpoint().Addr()]] && w.answer.Unless == "" {
+			w.answer.Unless = fmt.Sprintf("no Pod of %s runs on %s, which is not known: the files do not contain its Pods", objectOf(w.to.service), w.answer.Node)
+		}
 		if f, bad := w.selected(w.to.service, w.port); bad && len(w.to.service.Spec.Selector) > 0 {
 			w.note(f) // the controller has not seen it yet
 		} else if f := w.readiness(w.to.service); f != nil && w.to.service.Spec.PublishNotReadyAddresses {

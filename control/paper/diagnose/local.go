@@ -29,12 +29,16 @@ func onNoNode(s *decision.ServicePort) bool {
 }
 
 // placesNotShown is the finding about a policy Local of a Service whose endpoints are from what kubectl prints for people, which does not
-// show the nodes of all of them, or are made up, without Nodes; nil: their nodes are shown.
+// show the nodes of all of them, or are made up, on no Node or on any; nil: their nodes are shown.
 func (c *Cluster) placesNotShown(svc *corev1.Service, field string) *Finding {
 	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
 		for i := range s.Endpoints {
 			f := Finding{Code: NotShown, Object: objectOf(svc), Field: "spec." + field, Do: "give the output of kubectl get svc,endpointslices,nodes,pods with -o yaml"}
 			switch e := &s.Endpoints[i]; {
+			case c.isMade(e) && c.objects.Made.Guessed[c.podOf(e)]:
+				f.Text = fmt.Sprintf("%s of %s is Local, and on which of the nodes its Pods run is not known: the files do not contain them", field, objectOf(svc))
+				f.Do = "add the output of kubectl get pods -A -o yaml"
+				return &f
 			case deref(e.NodeName) != "":
 			case s.Annotations[manifest.ReadyOnly] != "":
 				f.Text = fmt.Sprintf("%s of %s is Local, and kubectl does not print here on which nodes its endpoints are", field, objectOf(svc))
@@ -54,8 +58,13 @@ func (c *Cluster) isMade(e *discoveryv1.Endpoint) bool {
 	if c.objects.Made == nil || e.TargetRef == nil {
 		return false
 	}
-	_, made := c.objects.Made.Pods[c.pods[name{Namespace: e.TargetRef.Namespace, Name: e.TargetRef.Name}]]
+	_, made := c.objects.Made.Pods[c.podOf(e)]
 	return made
+}
+
+// podOf is the Pod that an endpoint names; nil: it is not among the objects. e.TargetRef must not be nil.
+func (c *Cluster) podOf(e *discoveryv1.Endpoint) *corev1.Pod {
+	return c.pods[name{Namespace: e.TargetRef.Namespace, Name: e.TargetRef.Name}]
 }
 
 // policyField is the field with the traffic policy that a decision goes by.
