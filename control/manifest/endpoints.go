@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -52,7 +53,8 @@ func validateAddresses(path string, addresses []corev1.EndpointAddress, v *valid
 }
 
 // mirror adds the EndpointSlices that the control plane makes of Endpoints. Those of a Service with a selector stand for
-// its EndpointSlices if they are from a cluster, where a controller keeps both alike, and no EndpointSlice of it is known.
+// its EndpointSlices if they are from a cluster, where a controller keeps both alike, and no EndpointSlice of it is known. Those that
+// name Pods are, whatever was cut out of their metadata.
 func (l *loader) mirror() {
 	o := l.objects
 	if len(o.Endpoints) == 0 {
@@ -70,7 +72,7 @@ func (l *loader) mirror() {
 	for _, e := range o.Endpoints {
 		name := e.Namespace + "/" + e.Name
 		svc := services[name]
-		stands := svc != nil && len(svc.Spec.Selector) > 0 && fromCluster(e) && !sliced[name]
+		stands := svc != nil && len(svc.Spec.Selector) > 0 && (fromCluster(e) || slices.ContainsFunc(e.Subsets, namesPods)) && !sliced[name]
 		if mirrored[name] || controllers.NotMirrored(e, svc) != "" && !stands {
 			continue
 		}
@@ -89,6 +91,11 @@ func (l *loader) mirror() {
 		}
 		o.EndpointSlices = append(o.EndpointSlices, made...)
 	}
+}
+
+// namesPods reports whether addresses have the names of Pods, as a controller writes them.
+func namesPods(s corev1.EndpointSubset) bool {
+	return slices.ContainsFunc(slices.Concat(s.Addresses, s.NotReadyAddresses), func(a corev1.EndpointAddress) bool { return a.TargetRef != nil })
 }
 
 // fromCluster reports whether an API server has seen an object.
