@@ -235,7 +235,8 @@ func arePrinted(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Annotations[manifest.NotShown] != "" })
 }
 
-// podsOf are the numbers of the Service's endpoints that are Pods, and of those whose Pods are among the objects.
+// podsOf are the numbers of the Service's endpoints that are Pods, and of those whose Pods, or others of the same object, are among
+// the objects.
 func (c *Cluster) podsOf(svc *corev1.Service) (named, known int) {
 	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
 		for i := range s.Endpoints {
@@ -246,7 +247,7 @@ func (c *Cluster) podsOf(svc *corev1.Service) (named, known int) {
 				}
 			} else if ref != nil && ref.Kind == "Pod" {
 				named++
-				if c.pods[name{Namespace: cmp.Or(ref.Namespace, svc.Namespace), Name: ref.Name}] != nil {
+				if in := c.podsIn[svc.Namespace]; c.pods[name{Namespace: cmp.Or(ref.Namespace, svc.Namespace), Name: ref.Name}] != nil || in != nil && in.stems[stem(ref.Name)] {
 					known++
 				}
 			}

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -9,8 +10,9 @@ import (
 
 // namespace is the Pods of a namespace. Those that have ended are no endpoints.
 type namespace struct {
-	pods []*corev1.Pod // by name
-	by   map[label][]*corev1.Pod
+	pods  []*corev1.Pod // by name
+	by    map[label][]*corev1.Pod
+	stems map[string]bool // those of the names of pods
 	// ended are the others.
 	ended []*corev1.Pod
 }
@@ -20,6 +22,9 @@ type label struct{ key, value string }
 // add adds a Pod. Pods are added in the order of their names.
 func (n *namespace) add(p *corev1.Pod) {
 	n.pods = append(n.pods, p)
+	if s := stem(p.Name); s != "" {
+		n.stems[s] = true
+	}
 	for key, value := range p.Labels {
 		n.by[label{key, value}] = append(n.by[label{key, value}], p)
 	}
@@ -27,6 +32,9 @@ func (n *namespace) add(p *corev1.Pod) {
 
 // labelled reports whether a Pod has labels.
 func (n *namespace) labelled() bool { return len(n.by) > 0 }
+
+// stem is a name up to its last hyphen, which the Pods of a ReplicaSet have in common; empty: it has no hyphen.
+func stem(pod string) string { return pod[:strings.LastIndexByte(pod, '-')+1] }
 
 // selected are the Pods that a selector selects, by name. An empty selector selects none, as that of a
 // Service.
