@@ -101,6 +101,15 @@ func (c *Cluster) explainSlices(svc *corev1.Service, port *corev1.ServicePort, f
 		if len(svc.Spec.Selector) == 0 {
 			f.Do = fmt.Sprintf("see which selector it has, if any, and whether Pods match it and are ready: kubectl -n %s describe service %s", svc.Namespace, svc.Name)
 		}
+		var like []string
+		for _, p := range c.objects.Pods {
+			if state := c.stateOf(p); state != "" && p.Namespace == svc.Namespace && strings.HasPrefix(p.Name, svc.Name+"-") {
+				like = append(like, fmt.Sprintf("%s (%s)", p.Name, state))
+			}
+		}
+		if len(like) > 0 {
+			f.Text += ". Pods with its name are not ready: " + nearest.Few(like)
+		}
 		return f
 	case len(r.families) == 0:
 		f := Finding{

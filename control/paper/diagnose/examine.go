@@ -67,7 +67,7 @@ func (e *examination) add(f Finding) {
 
 func (e *examination) service(svc *corev1.Service) {
 	headless := svc.Spec.ClusterIP == corev1.ClusterIPNone
-	for _, f := range []*Finding{badExternalName(svc), headlessAddress(svc)} {
+	for _, f := range []*Finding{e.badExternalName(svc), headlessAddress(svc)} {
 		if f != nil {
 			e.add(*f)
 		}

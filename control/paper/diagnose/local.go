@@ -113,6 +113,11 @@ func (w *inquiry) noLocal(d *decision.Decision) Finding {
 		return *hidden
 	}
 	switch {
+	case len(elsewhere) > 0 && w.answer.Node == "":
+		return Finding{
+			Code: NotShown, Object: objectOf(svc), Field: "spec." + field, Do: "give the node as --node",
+			Text: fmt.Sprintf("%s of %s is Local, it has endpoints on %s, and on which node the packet starts or arrives is not known", field, objectOf(svc), nearest.Few(elsewhere)),
+		}
 	case len(elsewhere) > 0:
 		f.Text += "; there are some on " + nearest.Few(elsewhere)
 		if !slices.ContainsFunc(elsewhere, func(n string) bool { return slices.Contains(w.nodes.names, n) }) {

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -292,6 +293,15 @@ func (w *inquiry) isExternal(a netip.Addr) bool {
 func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 	f := Finding{Object: "Service " + s.Name.Service().String(), Field: "spec.ports"}
 	if len(w.nodes.names) == 0 && !to.Addr().IsLoopback() {
+		svc := cmp.Or(w.services[s.Name.Service()], new(corev1.Service))
+		for i := range svc.Spec.Ports { // without endpoints, the node does not matter
+			if svc.Spec.Ports[i].Name == s.Name.Port {
+				if ready, cause := w.backends(svc, &svc.Spec.Ports[i], s.Family.String()); !ready && cause.Code != NotShown {
+					w.answer.Record = nil
+					return cause
+				}
+			}
+		}
 		f.Code = NotShown
 		f.Text = fmt.Sprintf("%d is the node port of %s, and whether a node has the address %s is not known: the objects contain no Nodes", to.Port(), s.Name, to.Addr())
 		f.Do = "add the output of kubectl get nodes -o yaml"

@@ -96,6 +96,9 @@ func (c *Cluster) source(text, namespace string) (*party, error) {
 	}
 	p := c.podParty(c.pods[n])
 	if len(p.addrs) == 0 {
+		if p.pod.Status.Phase == corev1.PodRunning {
+			return nil, fmt.Errorf("the address of pod %s is not shown: give the output of kubectl get pods -o wide, or an address as the source", n)
+		}
 		if state := c.stateOf(c.pods[n]); state != "" {
 			return nil, fmt.Errorf("pod %s has no address yet: %s", n, state)
 		}

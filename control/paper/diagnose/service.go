@@ -23,7 +23,7 @@ const labelProxyName = "service.kubernetes.io/service-proxy-name"
 // service answers a question about a Service.
 func (w *inquiry) service() error {
 	svc := w.to.service
-	if f := badExternalName(svc); f != nil {
+	if f := w.badExternalName(svc); f != nil {
 		w.cause(*f)
 		return nil
 	}
@@ -83,11 +83,15 @@ func (w *inquiry) externalName() error {
 	if w.to.port != "" {
 		external = net.JoinHostPort(external, w.to.port)
 	}
-	w.note(Finding{
+	f := Finding{
 		Code: OtherProgram, Object: objectOf(svc), Field: "spec.externalName",
 		Text: fmt.Sprintf("%s is of type ExternalName: DNS resolves it to another name, and the client itself connects to %s, without a service proxy", objectOf(svc), external),
 		Do:   "check that the name resolves, and that it answers from the source; objects do not show it",
-	})
+	}
+	if parts := strings.Split(external, "."); len(parts) > 3 && parts[2] == "svc" && w.services[name{Namespace: parts[1], Name: parts[0]}] == nil {
+		f.Text += fmt.Sprintf("; it is the name of a Service %s/%s, which is not among the objects", parts[1], parts[0])
+	}
+	w.note(f)
 	w.answer.Unless = external + " does not answer the source, which objects do not show"
 	return nil
 }
@@ -95,7 +99,7 @@ func (w *inquiry) externalName() error {
 // inCluster is the Service of another type that has a name in the DNS of the cluster; nil: none has.
 func (c *Cluster) inCluster(dns string) *corev1.Service {
 	parts := strings.Split(strings.TrimSuffix(strings.ToLower(dns), "."), ".")
-	if len(parts) < 3 || parts[2] != "svc" {
+	if len(parts) < 4 || parts[2] != "svc" {
 		return nil
 	}
 	to := c.services[name{Namespace: parts[1], Name: parts[0]}]

@@ -23,7 +23,7 @@ func (c *Cluster) isUnsubmitted(svc *corev1.Service) bool {
 }
 
 // badExternalName is the finding of an ExternalName that DNS cannot follow; nil: there is none.
-func badExternalName(svc *corev1.Service) *Finding {
+func (c *Cluster) badExternalName(svc *corev1.Service) *Finding {
 	external := strings.TrimSuffix(strings.TrimSpace(svc.Spec.ExternalName), ".")
 	if svc.Spec.Type != corev1.ServiceTypeExternalName {
 		return nil
@@ -44,7 +44,13 @@ func badExternalName(svc *corev1.Service) *Finding {
 		f.Do = "write only a DNS name, without protocol, port or path"
 		return f
 	}
-	if parts := strings.Split(strings.ToLower(external), "."); len(parts) > 2 && parts[0] == svc.Name && parts[1] == svc.Namespace && parts[2] == "svc" {
+	parts := strings.Split(strings.ToLower(external), ".")
+	if last := len(parts) - 1; last == 0 || last == 2 && parts[2] == "svc" || last == 1 && c.services[name{Namespace: parts[1], Name: parts[0]}] != nil {
+		f.Text = fmt.Sprintf("the externalName %s of %s is not a whole name: DNS takes it for one, and does not try the domains in which Pods search", external, objectOf(svc))
+		f.Do = "write the whole name; that of a Service is NAME.NAMESPACE.svc.DOMAIN, as web.default.svc.cluster.local"
+		return f
+	}
+	if len(parts) > 3 && parts[0] == svc.Name && parts[1] == svc.Namespace && parts[2] == "svc" {
 		f.Text = fmt.Sprintf("the externalName of %s is its own name, which DNS never resolves to an address", objectOf(svc))
 		f.Do = "write the name of another host, or use a Service with a selector"
 		return f
