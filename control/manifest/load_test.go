@@ -242,7 +242,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 			[]string{"lab.yaml: document 1: Service shop/web: spec.ports[0].port: given twice"}},
 		{"duplicate key in an item", "apiVersion: v1\nkind: List\nitems:\n" + items(workerNode, service("  ports: [{port: 80}]\n  clusterIP: 10.0.0.1\n  clusterIP: 10.0.0.2\n")),
 			[]string{"lab.yaml: document 1: items[1]: Service shop/web: spec.clusterIP: given twice"}},
-		{"merged key that is given again", "apiVersion: v1\nkind: Node\nmetadata: {name: a, annotations: &a {x: one}, labels: {<<: *a, x: two}}\n",
+		{"merged key that is given again", "apiVersion: v1\nkind: Node\nmetadata: {name: a, annotations: &a {x: one}, labels: {x: two, <<: *a}}\n",
 			[]string{"lab.yaml: document 1: Node a: metadata.labels.x: given twice"}},
 		{"duplicate key in a List", "apiVersion: v1\nkind: List\nkind: List\n",
 			[]string{"lab.yaml: document 1: List: kind: given twice"}},

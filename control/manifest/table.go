@@ -314,6 +314,9 @@ func (t *tables) endpointsOf(service tableRow) ([]netip.AddrPort, error) {
 		if !own && r["NAME"][:max(strings.LastIndexByte(r["NAME"], '-'), 0)] != service["NAME"] || r.namespace() != service.namespace() {
 			continue
 		}
+		if ip, err := netip.ParseAddr(service["CLUSTER-IP"]); err == nil && string(familyOf(ip)) != r["ADDRESSTYPE"] {
+			continue // the table shows the first of the Service's families only
+		}
 		found = true
 		all, err := sliceEndpoints(r)
 		if err != nil {

@@ -109,7 +109,7 @@ func (c *converter) mapping(at *path, n *yaml.Node) (any, error) {
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].ShortTag() == "!!merge" {
-			if err := c.merge(at, m, n.Content[i+1]); err != nil {
+			if err := c.merge(at, m, n.Content[:i], n.Content[i+1]); err != nil {
 				return nil, err
 			}
 		}
@@ -117,8 +117,9 @@ func (c *converter) mapping(at *path, n *yaml.Node) (any, error) {
 	return m, nil
 }
 
-// merge adds the fields of a mapping, or of several, that are not there yet.
-func (c *converter) merge(at *path, into map[string]any, n *yaml.Node) error {
+// merge adds the fields of a mapping, or of several, that are not there yet. Of a field that is above it, programs differ in which one
+// counts; one below it replaces the merged one.
+func (c *converter) merge(at *path, into map[string]any, above []*yaml.Node, n *yaml.Node) error {
 	v, err := c.value(at, n)
 	if err != nil {
 		return err
@@ -135,12 +136,22 @@ func (c *converter) merge(at *path, into map[string]any, n *yaml.Node) error {
 		for _, key := range slices.Sorted(maps.Keys(from)) {
 			if _, has := into[key]; !has {
 				into[key] = from[key]
-			} else if !c.texts { // programs differ in which one counts
+			} else if !c.texts && hasKey(above, key) {
 				c.duplicates = append(c.duplicates, join(at.String(), key))
 			}
 		}
 	}
 	return nil
+}
+
+// hasKey reports whether a key is among keys and their values.
+func hasKey(pairs []*yaml.Node, key string) bool {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i].Value == key {
+			return true
+		}
+	}
+	return false
 }
 
 // key returns a mapping's key as Kubernetes' YAML-to-JSON conversion does.
