@@ -11,12 +11,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
-// This file reads what "kubectl describe" prints of Services, Endpoints, EndpointSlices, Pods and Nodes, and knows other texts of kubectl for messages.
+// This file reads what "kubectl describe" prints of Services, Endpoints, EndpointSlices, Pods, Nodes and what has a template of Pods, and knows other texts of kubectl for messages.
 
 var (
 	errTable     = errors.New("is a table of kubectl get without Services: give the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml")
 	errNotAll    = errors.New("is not all: give the output of kubectl get svc,endpointslices -o yaml")
-	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints, EndpointSlice, Pod and Node: give that of kubectl get with -o yaml")
+	errDescribed = errors.New("is the output of kubectl describe of another kind than Service, Endpoints, EndpointSlice, Pod, Deployment and Node: give that of kubectl get with -o yaml")
 )
 
 var (
@@ -68,7 +68,7 @@ func kubectlObjects(text string, known []map[string]any) (docs []document) {
 	}
 	for i := range blocks {
 		d := &blocks[i]
-		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && !d.isNode() && services {
+		if !d.isService() && !d.isEndpoints() && !d.isSlice() && !d.isPod() && !d.isWorkload() && !d.isNode() && services {
 			left = append(left, d.field("Name"))
 			continue
 		}
@@ -84,7 +84,7 @@ func kubectlObjects(text string, known []map[string]any) (docs []document) {
 	}
 	if len(left) > 0 && len(docs) > 0 {
 		last := &docs[len(docs)-1]
-		last.note = strings.TrimPrefix(fmt.Sprintf("%s. of what kubectl prints for people, only Services, Endpoints, EndpointSlices, Pods and Nodes are read, and not: %s; give it as a file of its own", last.note, nearest.Few(left)), ". ")
+		last.note = strings.TrimPrefix(fmt.Sprintf("%s. of what kubectl prints for people, only Services, Endpoints, EndpointSlices, Pods, Deployments and Nodes are read, and not: %s; give it as a file of its own", last.note, nearest.Few(left)), ". ")
 	}
 	return docs
 }
@@ -210,6 +210,8 @@ func (d *described) documents(shown bool) []document {
 		docs, err = d.service(metadata, shown)
 	case d.isPod():
 		docs = d.pod(metadata)
+	case d.isWorkload():
+		docs = d.workload(metadata)
 	case d.isNode():
 		docs = d.node(metadata)
 	default:

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,13 +44,19 @@ func (d *described) pod(metadata map[string]any) []document {
 	return []document{made(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status})}
 }
 
+// containerField is the first field of a container: of one that a template describes, the image.
+var containerField = regexp.MustCompile(`^(Container ID|Image):`)
+
 // containers are those of a Pod, and their states.
 func (d *described) containers(field string) (specs, statuses []any) {
 	var spec, status, state map[string]any
-	lines := d.lines[slices.Index(d.order, field)]
+	var lines []string
+	if i := slices.Index(d.order, field); i >= 0 {
+		lines = d.lines[i]
+	}
 	for i, line := range lines {
 		name, value, _ := strings.Cut(line, ":")
-		if value = strings.TrimSpace(value); value == "" && i+1 < len(lines) && strings.HasPrefix(lines[i+1], "Container ID:") {
+		if value = strings.TrimSpace(value); value == "" && name != "Container ID" && i+1 < len(lines) && containerField.MatchString(lines[i+1]) {
 			spec = map[string]any{"name": name, "image": "unknown"}
 			status = map[string]any{"name": name, "image": "unknown", "imageID": "", "restartCount": int64(0), "ready": false}
 			specs, statuses, state = append(specs, spec), append(statuses, status), nil
@@ -93,7 +100,7 @@ func (d *described) containers(field string) (specs, statuses []any) {
 			if _, running := now["running"]; running && value == "True" && field != "Containers" {
 				spec["restartPolicy"] = "Always" // a sidecar: another init container is ready when it has ended
 			}
-		case "Restart Count":
+		case "Restart Count", "Environment":
 			spec = nil // what follows, such as the environment, may have fields of these names
 		}
 	}
