@@ -87,7 +87,7 @@ users: [{name: me, user: {token: secret}}]
 	}{
 		{name: "variable", env: both, args: []string{"why", "client-a", "cluster-b"}, want: works},
 		{name: "variable, doctor", env: both, args: []string{"doctor"}, want: "Service shop/local-none", code: 1},
-		{name: "doctor, a bundle compared with a cluster", env: both, args: []string{"doctor", "--node", "../../../control/paper/savednode/testdata/worker1", "--context", "shop"}, want: "shop/vip-b is in the objects, but not in the node's rules", code: 1},
+		{name: "doctor, a bundle compared with a cluster", env: both, args: []string{"doctor", "--node", "../../../control/paper/savednode/testdata/worker1", "--context", "shop"}, want: "service ports, such as shop/cluster-b", code: 1},
 		{name: "variable, explain", env: both, args: explain, want: "next, on node node-b"},
 		{name: "plugin", plugin: true, env: both, args: []string{"why", "client-a", "cluster-b"}, want: works},
 		{name: "plugin, doctor", plugin: true, env: both, args: []string{"doctor"}, want: "Service shop/local-none", code: 1},

@@ -201,6 +201,10 @@ func (r *nftReader) checkClusterIPs() {
 	if !r.isComplete() {
 		return // the map that has the service may be missing
 	}
+	if n := len(listed); len(r.node.Services) == 0 && n > 1 {
+		r.problem(fmt.Sprintf("%s has %d addresses, and %s no service: packets to them are rejected", nftproxy.ClusterIPs, n, nftproxy.ServiceIPs), r.sets[nftproxy.ClusterIPs].Line)
+		return
+	}
 	for ip, line := range listed {
 		if line > 0 {
 			r.problem(fmt.Sprintf("%s has %s, which is not the cluster IP of any service: other programs' packets to it are rejected", nftproxy.ClusterIPs, ip), line)

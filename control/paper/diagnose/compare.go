@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -14,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // TableOf is the service table of a node for objects, with the configuration of kube-proxy that the node's rules show.
@@ -32,12 +34,15 @@ func TableOf(dumps []*iptables.Dump, objects *kube.Objects, node string) *decisi
 // ask for: the rules, or virtual servers, that kube-proxy would write for them on the node, with the configuration that the
 // node's rules show. What the objects ask for is before. reason says why they were not compared; empty: they were.
 func Differences(dumps []*iptables.Dump, servers *ipvs.State, family iptables.Family, objects *kube.Objects, node string) (changes []audit.ServiceChange, reason string, err error) {
-	var is *iptables.Dump
+	var is, empty *iptables.Dump
 	var read *audit.Node
 	other := ""
 	for _, d := range dumps {
 		n := audit.Read(d)
 		other = cmp.Or(other, n.OtherMode())
+		if empty == nil && len(n.Services) == 0 && len(n.Gaps) == 0 && (n.Mode == proxymode.ModeNFTables || hasServicesChain(d)) {
+			empty = d
+		}
 		if len(n.Services) > 0 && !n.Mode.IPVS() {
 			if is != nil {
 				return nil, "both back ends have rules of kube-proxy", nil
@@ -48,6 +53,9 @@ func Differences(dumps []*iptables.Dump, servers *ipvs.State, family iptables.Fa
 	of := decision.IPv4
 	if family == iptables.IPv6 {
 		of = decision.IPv6
+	}
+	if is == nil && empty != nil && servers == nil && other == "" { // kube-proxy's rules are complete, and have no Service
+		is, read = empty, audit.Read(empty)
 	}
 	switch {
 	case is == nil && servers != nil:
@@ -70,8 +78,24 @@ func Differences(dumps []*iptables.Dump, servers *ipvs.State, family iptables.Fa
 
 // CompareRules are the findings about the differences between a node's rules or virtual servers and objects.
 func CompareRules(changes []audit.ServiceChange) (found []Finding) {
+	const few = 3
+	var missing []string
 	for i := range changes {
-		found = append(found, differing(&changes[i]))
+		if c := &changes[i]; c.Change() == audit.Removed {
+			missing = append(missing, c.Service().Title())
+		}
+	}
+	for i := range changes {
+		c := &changes[i]
+		if c.Change() != audit.Removed || len(missing) <= few {
+			found = append(found, differing(c))
+			continue
+		}
+		if c.Service().Title() == missing[0] {
+			f := differing(c) // one finding about all
+			f.Text = strings.Replace(f.Text, missing[0]+" is", fmt.Sprintf("%d service ports, such as %s, are", len(missing), nearest.Few(missing[:few])), 1)
+			found = append(found, f)
+		}
 	}
 	return found
 }

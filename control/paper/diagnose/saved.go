@@ -185,7 +185,10 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		service = a.Record.Service
 	}
 	outdated := len(causes) > 0 && len(reached) > 0 && len(a.Endpoints) > 0 && !slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return slices.Contains(reached, addrPort(e.Address)) })
-	fails := len(blocked) > 0 && len(reached) == 0 || outdated || service != "" && len(causes) > 0 && len(reached) == 1 && reached[0] == to
+	lacking := slices.ContainsFunc(n.Differences, func(c audit.ServiceChange) bool {
+		return c.Change() == audit.Removed && c.Service().Name.String() == service
+	})
+	fails := len(blocked) > 0 && len(reached) == 0 || outdated || lacking && len(reached) == 0 || service != "" && len(causes) > 0 && len(reached) == 1 && reached[0] == to
 	if len(causes) > 0 && len(reached) > 0 && !fails {
 		sent := slices.Clone(reached)
 		for _, ends := range failing {
