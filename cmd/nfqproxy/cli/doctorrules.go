@@ -100,6 +100,14 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 	if err != nil {
 		return nil, nil, err
 	}
+	err = v.replaceDaemon(func(node string) (servicetable.NodeConfig, error) {
+		t := f.table
+		t.name = node
+		return t.configure(objects)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
 	entries, notJudged, err := f.entriesOf(v)
 	if err != nil {
 		return nil, nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
@@ -26,6 +27,7 @@ type nodeView struct {
 	sets    map[string]*iptables.Set
 	objects *manifest.Objects // nil: not known
 	name    string            // of the node
+	daemon  bool              // nfqproxy serves it, and rules stand for its decisions
 }
 
 // view reads what there is of a node. objects are those of its cluster, nil if they are not known, and name is the node's among
@@ -47,6 +49,21 @@ func (in *ruleInput) view(stderr io.Writer, files *nodeFiles, objects *manifest.
 		v.dumps, err = in.dumps(stderr, iptables.FamilyUnknown)
 	}
 	return v, err
+}
+
+// replaceDaemon has the rules that kube-proxy would write for the objects stand for nfqproxy's decisions, if it serves the node. config is that of the
+// node with a name.
+func (v *nodeView) replaceDaemon(config func(node string) (servicetable.NodeConfig, error)) error {
+	if v.objects == nil || !slices.ContainsFunc(v.dumps, diagnose.HasDaemon) {
+		return nil
+	}
+	c, err := config(v.name)
+	if err != nil {
+		return err
+	}
+	v.daemon = true
+	v.dumps, err = diagnose.ReplaceDaemon(v.dumps, &v.objects.Objects, c)
+	return err
 }
 
 // families are those with rules; without rules both, as far as there are virtual servers.
@@ -147,7 +164,7 @@ func (v *nodeView) services() []*audit.Node {
 // compared; empty: they were.
 func (v *nodeView) differences(family iptables.Family) (changes []audit.ServiceChange, reason string, err error) {
 	dumps, err := v.of(family)
-	if err != nil {
+	if err != nil || v.daemon {
 		return nil, "", err
 	}
 	changes, reason, err = diagnose.Differences(dumps, v.servers, family, &v.objects.Objects, v.name)

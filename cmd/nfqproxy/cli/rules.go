@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
@@ -233,7 +234,7 @@ func familiesOf(dumps []*iptables.Dump) []iptables.Family {
 func filesOf(dumps []*iptables.Dump) string {
 	var names []string
 	for _, d := range dumps {
-		if !slices.Contains(names, d.File) {
+		if d.File != diagnose.DaemonRules && !slices.Contains(names, d.File) {
 			names = append(names, d.File)
 		}
 	}

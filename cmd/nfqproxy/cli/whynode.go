@@ -41,6 +41,9 @@ func (f *whyFlags) askBundle(ctx context.Context, path string, stdin io.Reader, 
 	if err != nil {
 		return nil, err
 	}
+	if err := v.replaceDaemon(func(string) (servicetable.NodeConfig, error) { return config, nil }); err != nil {
+		return nil, err
+	}
 	if f.question.Node = v.name; f.question.Namespace == "" && objects != nil {
 		f.question.Namespace = f.namespace()
 	}
@@ -107,7 +110,7 @@ func (f *whyFlags) see(answer *diagnose.Answer, v *nodeView, cluster *diagnose.C
 	if alone {
 		known.Services = nil // its names are made up
 	}
-	saved := &diagnose.Saved{Node: v.name, Dumps: dumps, Known: known, Alone: alone}
+	saved := &diagnose.Saved{Node: v.name, Dumps: dumps, Known: known, Alone: alone, Daemon: v.daemon}
 	if !alone {
 		if saved.Differences, _, err = v.differences(family); err != nil {
 			return err

@@ -20,8 +20,11 @@ import (
 // proxyText is the service proxy with its version and, as far as the files show it, its back end.
 func proxyText(dumps []*iptables.Dump, s *survey.Survey) string {
 	var texts []string
+	if slices.ContainsFunc(dumps, func(d *iptables.Dump) bool { return d.File == DaemonRules }) {
+		texts = append(texts, "nfqproxy, by the decisions that the objects ask for")
+	}
 	for i, n := range s.Nodes {
-		if n.Mode == proxymode.ModeUnknown {
+		if n.Mode == proxymode.ModeUnknown || dumps[i].File == DaemonRules {
 			continue
 		}
 		text := n.Mode.String()
@@ -65,19 +68,25 @@ func dumpName(dumps []*iptables.Dump, i int) string {
 	return text
 }
 
-// proxies are the first two nodes, and dumps, with rules of kube-proxy.
-func proxies(s *survey.Survey) (a, b int, ok bool) {
-	of := func(n *audit.Node) bool { return n.Mode == proxymode.ModeIPTables || n.Mode == proxymode.ModeNFTables }
-	a = slices.IndexFunc(s.Nodes, of)
-	b = a + 1 + slices.IndexFunc(s.Nodes[a+1:], of)
-	return a, b, a >= 0 && b > a
+// proxies are the first two nodes, and dumps, with rules of kube-proxy. What nfqproxy decides does not get to others' rules.
+func proxies(dumps []*iptables.Dump, s *survey.Survey) (a, b int, ok bool) {
+	var with []int
+	for i, n := range s.Nodes {
+		if (n.Mode == proxymode.ModeIPTables || n.Mode == proxymode.ModeNFTables) && dumps[i].File != DaemonRules {
+			with = append(with, i)
+		}
+	}
+	if len(with) < 2 {
+		return 0, 0, false
+	}
+	return with[0], with[1], true
 }
 
 // seeTwice is about the rules of two kube-proxies on a node: the finding, if connections go to endpoints by them that the objects do not have.
 // Which of them packets meet first is not known: of two chains of one priority, the one that was made last (nf_hook_entries_grow in
 // net/netfilter/core.c).
 func (a *Answer) seeTwice(n *Saved, protocol decision.Protocol, from netip.Addr, s *survey.Survey) ([]Finding, error) {
-	_, b, ok := proxies(s)
+	_, b, ok := proxies(n.Dumps, s)
 	if !ok || a.Record == nil || a.Record.Service == "" {
 		return nil, nil
 	}
@@ -121,7 +130,7 @@ func (a *Answer) strangers(s *survey.Survey) (list []string) {
 
 // bothBackEnds finds kube-proxy's rules in both back ends of iptables, or in iptables and nftables: the kernel evaluates all.
 func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
-	a, b, ok := proxies(s)
+	a, b, ok := proxies(dumps, s)
 	if !ok {
 		return nil
 	}

@@ -62,9 +62,10 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 			found = append(found, Finding{Code: code, Text: text, Do: do})
 		}
 	}
+	daemon := slices.ContainsFunc(dumps, func(d *iptables.Dump) bool { return d.File == DaemonRules })
 	for i, n := range s.Nodes {
-		if len(n.Services) == 0 && s.Ports > 0 && hasServicesChain(dumps[i]) {
-			continue // chains that are out of use, beside those of the back end in use
+		if len(n.Services) == 0 && s.Ports > 0 && hasServicesChain(dumps[i]) || daemon && dumps[i].File != DaemonRules {
+			continue // chains that are out of use, beside those of the back end in use, or nfqproxy, which decides first
 		}
 		add(RulesInconsistent, dumps[i], n.Problems, "compare with the rules that kube-proxy should write (nfqproxy render, nfqproxy diff), and look for errors in its log")
 		add(ClaimedTwice, dumps[i], n.Contested, "give each Service its own addresses and ports")
@@ -108,7 +109,7 @@ func hasCode(found []Finding, code Code) bool {
 func gaps(dumps []*iptables.Dump, s *survey.Survey) (found []Finding) {
 	shown := s.Ports > 0 || slices.ContainsFunc(dumps, hasServicesChain)
 	for i, n := range s.Nodes {
-		if len(n.Services) == 0 && len(dumps) > 1 && shown && !hasServicesChain(dumps[i]) {
+		if len(n.Services) == 0 && len(dumps) > 1 && shown && !hasServicesChain(dumps[i]) || dumps[i].File == DaemonRules {
 			continue
 		}
 		for _, gap := range n.Gaps {

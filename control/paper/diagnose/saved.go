@@ -27,6 +27,8 @@ type Saved struct {
 	Differences []audit.ServiceChange
 	// Alone: the answer is from the node's rules, and not from objects.
 	Alone bool
+	// Daemon: nfqproxy serves the node, and the first of Dumps stands for its decisions ([ReplaceDaemon]).
+	Daemon bool
 }
 
 // address is the destination of the packet at the node that decides; not valid: no packet gets that far.
@@ -64,17 +66,6 @@ func (a *Answer) See(n *Saved) error {
 		return err
 	}
 	if a.Node == n.Node {
-		// A simulated packet finds the daemon's queues without a reader, and then its copy of the service table.
-		for _, d := range n.Dumps {
-			if d.Ruleset == nil || proxymode.DaemonTable(d.Ruleset) == nil {
-				continue
-			}
-			a.Notes = append(a.Notes, Finding{
-				Code: RulesIncomplete, Text: fmt.Sprintf("nfqproxy serves %s: its daemon decides, which the bundle's rules do not show; they were not followed", n.Node),
-				Do: "on the node, as root, give --server unix:/run/nfqproxy/flows.sock instead of --node: then the daemon's recent flows count, too",
-			})
-			return nil
-		}
 		return a.seeDecision(n, protocol)
 	}
 	passed := false
@@ -129,6 +120,9 @@ func addrPort(text string) netip.AddrPort {
 func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	to := a.address()
 	what := "its rules"
+	if n.Daemon {
+		what = "nfqproxy's decisions for the objects, and the node's rules,"
+	}
 	var causes []Finding
 	for i := range n.Differences {
 		c := &n.Differences[i]

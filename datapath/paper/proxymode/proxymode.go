@@ -112,10 +112,13 @@ func KubeProxyTable(t *nftables.Table) bool {
 	return (t.Family == nftables.FamilyIP || t.Family == nftables.FamilyIP6) && t.Name == nftproxy.Table
 }
 
+// DaemonName is the name of the tables of nfqproxy's daemon.
+const DaemonName = "nfqproxy"
+
 // DaemonTable is the table of nfqproxy's daemon in the rules of a host; nil: there is none.
 func DaemonTable(r *nftables.Ruleset) *nftables.Table {
 	for _, t := range r.Tables {
-		if (t.Family == nftables.FamilyIP || t.Family == nftables.FamilyIP6) && t.Name == "nfqproxy" {
+		if (t.Family == nftables.FamilyIP || t.Family == nftables.FamilyIP6) && t.Name == DaemonName {
 			return t
 		}
 	}
