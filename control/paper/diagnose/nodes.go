@@ -172,6 +172,21 @@ func (c *Cluster) NotReady(node string) *Finding {
 	}
 }
 
+// cutOff is a node that is not ready, if no endpoint is on one that is, and no flow shows that one answers; else empty.
+func (w *inquiry) cutOff() (node string) {
+	for i := range w.answer.Endpoints {
+		e := &w.answer.Endpoints[i]
+		if e.Problem != nil {
+			continue
+		}
+		if e.Node == "" || w.NotReady(e.Node) == nil || e.Flows != nil && e.Flows.Answered > 0 {
+			return ""
+		}
+		node = e.Node
+	}
+	return node
+}
+
 // sharedNodes finds nodes with the address of another, and such whose Pods have the same network.
 func (e *examination) sharedNodes() {
 	with := make(map[string]string) // by address

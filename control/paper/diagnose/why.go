@@ -158,6 +158,9 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 		name, _, _ := strings.Cut(text, ":")
 		w.answer.Unless = fmt.Sprintf("the source uses the name %s alone, which DNS looks up in its own namespace %s (from there it is %s.%s)", name, p.Namespace, name, asked.Namespace)
 	}
+	if node := w.cutOff(); node != "" && w.answer.Cause == nil && w.answer.Unless == "" {
+		w.answer.Unless = fmt.Sprintf("node %s, which is not ready, is off or cannot be reached", node)
+	}
 	if state := c.idle(from.pod); state != "" && w.answer.Cause == nil && w.answer.Unless == "" {
 		w.answer.Unless = fmt.Sprintf("the source, Pod %s, still does not run (%s)", nameOf(from.pod), state)
 	}
