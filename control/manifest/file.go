@@ -1,9 +1,7 @@
 package manifest
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -15,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf16"
 )
 
 const (
@@ -91,26 +88,6 @@ func (in *input) each(take func(file) []string) {
 			}
 		}
 	}
-}
-
-// text returns a file in UTF-8. UTF-16 has a byte order mark, as PowerShell's > writes it.
-func text(data []byte) ([]byte, error) {
-	var order binary.ByteOrder
-	switch {
-	case bytes.HasPrefix(data, []byte("\x1f\x8b")):
-		return nil, errors.New("the file is compressed: want what gunzip makes of it")
-	case bytes.HasPrefix(data, []byte("\xff\xfe")):
-		order = binary.LittleEndian
-	case bytes.HasPrefix(data, []byte("\xfe\xff")):
-		order = binary.BigEndian
-	default:
-		return data, nil
-	}
-	units := make([]uint16, 0, len(data)/2)
-	for i := 2; i+1 < len(data); i += 2 {
-		units = append(units, order.Uint16(data[i:]))
-	}
-	return []byte(string(utf16.Decode(units))), nil
 }
 
 // notExist reports whether nothing has the name: a link that leads nowhere does.

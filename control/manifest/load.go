@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // Options configure the reading of objects.
@@ -244,11 +245,12 @@ func (l *loader) fail(at Place, path string, err error) {
 
 func (l *loader) file(name string, data []byte) {
 	l.objects.Files = append(l.objects.Files, name)
-	data, err := text(data)
+	text, err := pasted.Decode(string(data))
 	if err != nil {
 		l.errs = append(l.errs, &Error{File: name, Item: -1, Err: err})
 		return
 	}
+	data = []byte(text)
 	before := l.checkpoint()
 	if l.documents(name, data); len(l.errs) == before.errs {
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // compare compares two files or bundles.
@@ -78,7 +79,7 @@ func readHost(stdin io.Reader, stderr io.Writer, path string, family iptables.Fa
 	switch {
 	case looksLikeRuleset(string(begin)):
 		h.Ruleset, err = readRuleset(h.Name, text)
-	case ipvs.Looks(iptables.Uncover(string(begin), ipvs.IsLine)):
+	case ipvs.Looks(pasted.Uncover(string(begin), ipvs.IsLine)):
 		h.IPVS, err = readPasted(text, ipvs.Read, ipvs.IsLine)
 	default:
 		h.Dumps, err = readRules(stderr, []ruleFile{{name: h.Name, open: func() (io.ReadCloser, error) { return io.NopCloser(text), nil }}}, family)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/conntracklist"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -72,7 +72,7 @@ func readPasted[T any](in io.Reader, read func(io.Reader) (T, error), content fu
 	if err == nil || errors.Is(err, conntracklist.ErrEvents) {
 		return result, err
 	}
-	return read(strings.NewReader(iptables.Uncover(string(text), content)))
+	return read(strings.NewReader(pasted.Uncover(string(text), content)))
 }
 
 // ofEntries returns the findings about connection entries that contradict the objects.

@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // balance is a chain that spreads flows over endpoints.
@@ -166,7 +167,7 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 		kind, _, _ := serviceChain(rule.jump)
 		toEndpoint := strings.HasPrefix(rule.jump, endpointPrefix)
 		if toEndpoint && rule.selects() && !rule.unread || !toEndpoint && kind == "" && rule.jump != markDrop && rule.jump != kubechains.MarkMasq && rule.Target != nil {
-			if b.foreign = true; iptables.IsMasked(rule.String()) {
+			if b.foreign = true; pasted.IsMasked(rule.String()) {
 				r.gap(fmt.Sprintf("a part of a rule of %s is masked: %s", chain, rule), rule.Line)
 			} else {
 				r.problem(fmt.Sprintf("%s has a rule that kube-proxy does not write: %s", chain, rule), rule.Line)

@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -127,7 +128,7 @@ func (r *reader) checkReferences() {
 		if isEndpoint {
 			endpoints++
 		}
-		if (ok || isEndpoint) && !used[chain] && !iptables.IsMasked(chain) {
+		if (ok || isEndpoint) && !used[chain] && !pasted.IsMasked(chain) {
 			unused[chain] = line
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // ReadNFTables reads the services from the tables of kube-proxy's nftables mode, of versions 1.29 to 1.37: a Node for each
@@ -200,7 +200,7 @@ func (r *nftReader) elements(name string, one func(at claim, e *nftables.Element
 	for i := range s.Elements {
 		e := &s.Elements[i]
 		at, ok := destinationOf(e.Key)
-		if !ok && iptables.IsMasked(fmt.Sprint(e.Key)) {
+		if !ok && pasted.IsMasked(fmt.Sprint(e.Key)) {
 			r.gap(fmt.Sprintf("an address or port of a service is masked in %s", name), r.lineOf(s, i))
 			continue
 		}

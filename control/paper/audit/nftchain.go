@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // follow reads the chains of a service.
@@ -57,7 +57,7 @@ func (r *nftReader) follow(s *Service) {
 
 // foreign reports a rule in a chain of kube-proxy that it does not write.
 func (r *nftReader) foreign(chain *nftChain, rule *nftRule) {
-	if iptables.IsMasked(rule.String()) {
+	if pasted.IsMasked(rule.String()) {
 		r.gap(fmt.Sprintf("a part of a rule of %s is masked: %s", chain.Name, rule.Rule), rule.Line)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // outcome is what happens to a packet to a service.
@@ -115,7 +116,7 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 		case audit.NoEndpoints:
 			e.outcome = refused
 			for _, d := range w.Doubts {
-				if text := d.Rule.String(); d.Rule.Native && strings.Contains(text, "dnat") && iptables.IsMasked(text) {
+				if text := d.Rule.String(); d.Rule.Native && strings.Contains(text, "dnat") && pasted.IsMasked(text) {
 					e.outcome, e.reason = unknown, gap{"a rule is masked", text}
 					return
 				}

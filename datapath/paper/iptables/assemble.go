@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -15,12 +16,12 @@ func readPasted(text string, options Options) *Input {
 	all := slices.Collect(strings.Lines(text))
 	var restored []int // numbers of lines
 	for i, line := range all {
-		if all[i] = restoreCharacters(line); all[i] != strings.TrimRight(line, "\r\n") {
+		if all[i] = pasted.Restore(line); all[i] != strings.TrimRight(line, "\r\n") {
 			restored = append(restored, i+1)
 		}
 	}
 	lines, others := undecorateAll(all)
-	if len(lines) == 0 || len(lines) > maxLines {
+	if len(lines) == 0 {
 		return nil
 	}
 	g := &gatherer{}

@@ -33,7 +33,7 @@ func (a *assembler) noteWarnings(g *gatherer) {
 }
 
 // noteLines says what was left out.
-func (a *assembler) noteLines(lines []pasted, all []string, others []int) {
+func (a *assembler) noteLines(lines []pastedLine, all []string, others []int) {
 	decorated, first := 0, 0
 	for i, l := range lines {
 		if l.before != "" && !l.shell && !l.damaged {

@@ -36,7 +36,7 @@ const (
 
 // statement is one line of a pasted text.
 type statement struct {
-	pasted
+	pastedLine
 	op operation
 	// family and backend are those of the program that the line names.
 	family  Family
@@ -54,8 +54,8 @@ type statement struct {
 }
 
 // parseStatement reads a line that undecorate found.
-func parseStatement(p pasted) statement {
-	s := statement{pasted: p}
+func parseStatement(p pastedLine) statement {
+	s := statement{pastedLine: p}
 	if p.damaged {
 		s.fault = &Error{Problem: "text around the rule or below it is not understood, and may be part of it"}
 	}

@@ -39,8 +39,12 @@ func Errors(err error) []*Error {
 	return nil
 }
 
-// maxErrors keeps the errors of a file of another kind readable.
-const maxErrors = 12
+const (
+	// maxErrors keeps the errors of a file of another kind readable.
+	maxErrors = 12
+	// maxFaults is the number of faults after which reading stops.
+	maxFaults = 1000
+)
 
 // errorList collects faults; each place in the file only once.
 type errorList []*Error
@@ -52,15 +56,13 @@ func (l *errorList) add(line int, e *Error) {
 	}
 }
 
-// stopReading returns the fault at which reading stops on this line; nil: none.
-func stopReading(line int, found errorList) *Error {
-	switch {
-	case line > maxLines:
-		return &Error{Column: 1, Problem: fmt.Sprintf("the file has more than %d lines, the most that is read", maxLines)}
-	case len(found) >= maxFaults:
-		return &Error{Column: 1, Problem: "too many faults: the rest of the file is not read"}
+// tooMany adds to the faults that reading stops on this line because of their number. false: it goes on.
+func (l *errorList) tooMany(line int) bool {
+	if len(*l) < maxFaults {
+		return false
 	}
-	return nil
+	l.add(line, &Error{Column: 1, Problem: "too many faults: the rest of the file is not read"})
+	return true
 }
 
 func (l errorList) err() error {

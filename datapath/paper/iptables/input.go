@@ -5,7 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // Backend is one of the two places in the kernel that iptables writes rules to, or nftables. A host may have
@@ -40,11 +41,8 @@ type Input struct {
 // an [UnknownMatch] or [UnknownTarget]. A dump that may lack rules has a [Listing]. The error of a text without any rule
 // is that of Parse.
 func ReadInput(r io.Reader, options Options) (*Input, error) {
-	text, err := readText(r, maxText)
+	text, err := pasted.Read(r)
 	if err != nil {
-		return nil, err
-	}
-	if text, err = utf8Text(text); err != nil {
 		return nil, err
 	}
 	in, err := readFolded(text, options)
@@ -99,7 +97,7 @@ func readOtherForm(text string, options Options, err error) (*Input, error) {
 	if line := nftLine(text); line > 0 {
 		return nil, &Error{Line: line, Column: 1, Problem: "this is the output of nft, but not as nft prints it", Want: "the output of nft list ruleset in a file of its own"}
 	}
-	if inner, ok := unquoteStrings(text, hasContent); ok {
+	if inner, ok := pasted.UnquoteStrings(text, hasContent); ok {
 		return readStrings(inner, options)
 	}
 	if at := listedRow.FindStringIndex(text); at != nil {
@@ -118,7 +116,7 @@ func readFolded(text string, options Options) (*Input, error) {
 	if !strings.Contains(text, "\\n\\\n") {
 		return nil, nil
 	}
-	inner, ok := unquoteStrings(text, hasContent)
+	inner, ok := pasted.UnquoteStrings(text, hasContent)
 	if !ok {
 		return nil, nil
 	}
@@ -148,7 +146,7 @@ func readSaved(text string, options Options) (*Input, error) {
 		return nil, err
 	}
 	heads := headsOf(d)
-	if masked || mayHaveTraces(text) && slices.ContainsFunc(d.Tables, hasTraces) {
+	if masked || slices.ContainsFunc(d.Tables, hasTraces) {
 		if loose := readPasted(text, options); loose != nil {
 			return loose, nil
 		}
@@ -172,10 +170,10 @@ func headsOf(d *Dump) []statement {
 	add := func(lines []string) {
 		for _, line := range lines {
 			content := strings.TrimSpace(line)
-			if elision.MatchString(content) {
+			if pasted.IsElision(content) {
 				others = append(others, statement{op: opElided})
 			} else if remarkContent.MatchString(content) {
-				switch s := parseStatement(pasted{text: content}); s.op {
+				switch s := parseStatement(pastedLine{text: content}); s.op {
 				case opHeader:
 					heads = append(heads, s)
 				case opIncompatible, opWarning:
@@ -208,28 +206,18 @@ func mayBeMasked(text string) bool {
 // isMasked reports whether a word of a rule is masked, of those that look like the name of a device or of a chain.
 func isMasked(args []Token) bool {
 	for i, w := range args {
-		if i > 0 && strings.HasPrefix(args[i-1].Text, "-") && args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && mayBeMasked(w.Text) && masks.MatchString(w.Text) {
+		if i > 0 && strings.HasPrefix(args[i-1].Text, "-") && args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && mayBeMasked(w.Text) && pasted.IsMask(w.Text) {
 			return true
 		}
 	}
 	return false
 }
 
-// mayHaveTraces is a fast test for what hasTraces finds.
-func mayHaveTraces(text string) bool {
-	for i := range len(text) {
-		if text[i] >= utf8.RuneSelf || text[i] < ' ' && !blank(text[i]) && text[i] != '\n' {
-			return true
-		}
-	}
-	return strings.Contains(text, "^[[") || strings.Contains(text, "m[K") || colour.MatchString(text)
-}
-
 // hasTraces reports whether a name or an option has characters that an editor or a terminal added.
 func hasTraces(t *Table) bool {
-	added := func(text string) bool { return restoreCharacters(text) != text }
+	added := func(text string) bool { return pasted.Restore(text) != text }
 	return slices.ContainsFunc(t.Chains, func(c *Chain) bool { return added(c.Name) }) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
-		return added(r.Chain) || slices.ContainsFunc(r.Args(), func(w Token) bool { return !w.Quoted && added(w.Text) })
+		return added(r.Chain) || (r.Text == "" || added(r.Text)) && slices.ContainsFunc(r.Args(), func(w Token) bool { return !w.Quoted && added(w.Text) })
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // Set is an ipset as `ipset save` prints it.
@@ -74,11 +76,8 @@ var maskedPart = regexp.MustCompile(`(?i)[0-9a-f][.:](x{1,4}|\*)([.:/,]|$)`)
 // ParseSets reads the text of `ipset save` or `ipset list`. Sets of which a member is masked are left out: what they have is not known. An error is that of r, or joins all faults
 // of the text: see [Errors].
 func ParseSets(r io.Reader) (map[string]*Set, error) {
-	text, err := readText(r, maxText)
+	text, err := pasted.Read(r)
 	if err != nil {
-		return nil, err
-	}
-	if text, err = utf8Text(text); err != nil {
 		return nil, err
 	}
 	sets := make(map[string]*Set)
@@ -89,8 +88,7 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 	var list setListing
 	for line := range strings.Lines(text) {
 		number++
-		if stop := stopReading(number, errs); stop != nil {
-			errs.add(number, stop)
+		if errs.tooMany(number) {
 			break
 		}
 		line, e := list.line(strings.TrimRight(line, " \t\r\n"))
@@ -130,7 +128,7 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 			switch e.Line = number; {
 			case fault == nil:
 				s.Elements = append(s.Elements, e)
-			case masks.MatchString(words[2].Text), maskedPart.MatchString(words[2].Text):
+			case pasted.IsMask(words[2].Text), maskedPart.MatchString(words[2].Text):
 				masked = append(masked, s.Name)
 			default:
 				errs.add(number, fault)

@@ -1,8 +1,9 @@
 package iptables
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // undecorateListing takes off what is around the lines of a listing in mails, pages and logs: prose, fences, and the text
@@ -13,18 +14,18 @@ func undecorateListing(text string) (cleaned string, lost lostList, found bool) 
 	}
 	var b strings.Builder
 	number := 0
-	var before []*regexp.Regexp // in front of the lines of the chain
+	var front pasted.Front // of the lines of the chain
 	var names columns
 	inChain := false
 	for line := range strings.Lines(text) {
 		number++
-		line = restoreCharacters(line)
-		if chain, taken, ok := undecorateChainLine(line); ok {
-			line, before, names, found, inChain = chain, taken, columns{}, true, true
+		line = strings.TrimSpace(pasted.Restore(line))
+		if chain, taken, ok := pasted.Undecorate(line, func(rest string, _ pasted.Front) bool { return isChainLine(fields(rest)) }); ok {
+			line, front, names, found, inChain = chain, taken, columns{}, true, true
 		} else if isListCommand(fields(line)) {
 			inChain = false
 		} else {
-			line = withoutDecorations(line, before)
+			line = front.TakeOff(line)
 			words := fields(line)
 			if c, ok := parseColumns(words); ok {
 				names, inChain = c, true
@@ -43,37 +44,4 @@ func undecorateListing(text string) (cleaned string, lost lostList, found bool) 
 		b.WriteString(line + "\n")
 	}
 	return b.String(), lost, found
-}
-
-// undecorateChainLine finds "Chain NAME (...)", and the decorations in front of it.
-func undecorateChainLine(line string) (chain string, taken []*regexp.Regexp, ok bool) {
-	if !strings.Contains(line, "Chain") {
-		return "", nil, false
-	}
-	chain = strings.TrimSpace(line)
-	for range maxDecorations {
-		if isChainLine(fields(chain)) {
-			return chain, taken, true
-		}
-		cut := false
-		for _, d := range decorations {
-			if found := d.FindString(chain); found != "" {
-				chain, cut = strings.TrimSpace(chain[len(found):]), true
-				taken = append(taken, d)
-				break
-			}
-		}
-		if !cut {
-			break
-		}
-	}
-	return "", nil, false
-}
-
-func withoutDecorations(line string, before []*regexp.Regexp) string {
-	line = strings.TrimSpace(line) + " " // also of a line that is empty without them
-	for _, d := range before {
-		line = strings.TrimLeft(line[len(d.FindString(line)):], " \t")
-	}
-	return strings.TrimSpace(line)
 }

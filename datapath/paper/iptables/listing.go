@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // Listing is the missing information of a dump from the output of iptables -L.
@@ -61,11 +63,8 @@ func (d *Dump) Open(table, chain string) bool {
 // Read reads rules in either form: a dump of iptables-save, see [Parse], or listings of iptables
 // -L, see [ParseListing].
 func Read(r io.Reader, options Options) (*Dump, error) {
-	text, err := readText(r, maxText)
+	text, err := pasted.Read(r)
 	if err != nil {
-		return nil, err
-	}
-	if text, err = utf8Text(text); err != nil {
 		return nil, err
 	}
 	if isListing(text) {
@@ -101,7 +100,7 @@ func isListing(text string) bool {
 // word; names of hosts and users, and rare ones of ports; and the end of a line that was cut off.
 // Runs of spaces in comments are one space. Errors are those of [Parse].
 func ParseListing(r io.Reader, options Options) (*Dump, error) {
-	text, err := readText(r, maxText)
+	text, err := pasted.Read(r)
 	if err != nil {
 		return nil, err
 	}
@@ -181,8 +180,7 @@ func (l *lister) read(text string) {
 	l.unnamed = !namesColumns(text)
 	for line := range strings.Lines(text) {
 		l.number++
-		if stop := stopReading(l.number, l.errors); stop != nil {
-			l.errors.add(l.number, stop)
+		if l.errors.tooMany(l.number) {
 			return
 		}
 		line = strings.TrimRight(line, "\r\n")

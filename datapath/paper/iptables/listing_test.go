@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -378,7 +379,7 @@ func FuzzListing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := ParseListing(strings.NewReader(text), Options{})
 		if err != nil {
-			if len(Errors(err)) == 0 {
+			if len(Errors(err)) == 0 && !strings.HasPrefix(err.Error(), "the file ") {
 				t.Fatalf("no place: %v", err)
 			}
 			return
@@ -489,4 +490,29 @@ func TestInterfacesThatAreNotListed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFaultsAreBounded: a large file of another kind is not read to its end.
+func TestFaultsAreBounded(t *testing.T) {
+	for name, text := range map[string]string{
+		"dump":    "*filter\n" + strings.Repeat("nonsense\n", 100*maxFaults),
+		"listing": "Chain INPUT (policy ACCEPT)\ntarget prot opt source destination\n" + strings.Repeat("nonsense\n", 100*maxFaults),
+	} {
+		_, err := Read(strings.NewReader(text), Options{})
+		if err == nil || !strings.HasSuffix(err.Error(), "and 989 more") && !strings.HasSuffix(err.Error(), "and 990 more") {
+			t.Errorf("%s: %.80v ... %v", name, err, err.Error()[max(0, len(err.Error())-30):])
+		}
+	}
+	if _, err := ParseSets(strings.NewReader(strings.Repeat("nonsense\n", 100*maxFaults))); err == nil || !strings.HasSuffix(err.Error(), "and 989 more") {
+		t.Errorf("sets: %v", err)
+	}
+}
+
+// wide is ASCII as UTF-16.
+func wide(text string, order binary.AppendByteOrder) string {
+	var b []byte
+	for _, r := range text {
+		b = order.AppendUint16(b, uint16(r))
+	}
+	return string(b)
 }

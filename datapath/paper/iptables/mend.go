@@ -2,9 +2,10 @@ package iptables
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // unreadable is the name of a match for what cannot be read: whether it matches is not known.
@@ -97,9 +98,6 @@ func looksLikeOption(t Token) bool {
 	return !t.Quoted && len(t.Text) > 1 && t.Text[0] == '-' && (t.Text[1] < '0' || t.Text[1] > '9')
 }
 
-// masks are what people write instead of an address, a name or a number.
-var masks = regexp.MustCompile(`(?i)^\$|<[\w .-]*>|\*\*|redacted|^\{\{|^x{2,}\b|\bx{1,4}([.:]x{1,4})+\b|x{6,}|^\[\w*(ip|addr|node|host|hidden|masked)\w*\]`)
-
 // freeText are options whose value is any text.
 var freeText = map[string]bool{"--comment": true, "--log-prefix": true, "--nflog-prefix": true, "--string": true, "--hex-string": true}
 
@@ -109,23 +107,16 @@ func maskedAt(args []Token) int {
 		if i > 0 && freeText[args[i-1].Text] || looksLikeOption(t) {
 			continue
 		}
-		if masks.MatchString(t.Text) {
+		if pasted.IsMask(t.Text) {
 			return i
 		}
 	}
 	return -1
 }
 
-// IsMasked reports whether a part of a text is masked.
-func IsMasked(text string) bool {
-	return slices.ContainsFunc(strings.Fields(text), func(word string) bool {
-		return masks.MatchString(word) || strings.Contains(strings.ToLower(word), "xxx")
-	})
-}
-
 // isMaskedChain reports whether the name of a chain is masked, so that it may stand for several.
 func isMaskedChain(name string) bool {
-	return strings.ContainsAny(name, "<>") || masks.MatchString(name)
+	return strings.ContainsAny(name, "<>") || pasted.IsMask(name)
 }
 
 // effectOf says what an unreadable rule may change.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/parallel"
+	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // Options are information that a dump may not have.
@@ -20,7 +21,7 @@ type Options struct {
 // Parse reads a dump. An error is that of r, or joins all faults of the text: see [Errors]. An
 // unknown match or target is no fault: see [UnknownMatch].
 func Parse(r io.Reader, options Options) (*Dump, error) {
-	text, err := readText(r, maxText)
+	text, err := pasted.Read(r)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +77,7 @@ func (p *reader) read(text string) {
 	unterminated := text != "" && !strings.HasSuffix(text, "\n")
 	for len(text) > 0 {
 		p.number++
-		if stop := stopReading(p.number, p.errors); stop != nil {
-			p.errors.add(p.number, stop)
+		if p.errors.tooMany(p.number) {
 			return
 		}
 		var line string

@@ -1,4 +1,4 @@
-package iptables
+package pasted
 
 import (
 	"strconv"
@@ -6,9 +6,9 @@ import (
 	"unicode/utf16"
 )
 
-// unquoteStrings returns the rules that a text has in strings with escapes: a dump in a field of JSON or YAML, lines in the
-// fields of a log, or one line with \n in it. wanted reports whether a string has rules. false: there are none.
-func unquoteStrings(text string, wanted func(string) bool) (string, bool) {
+// UnquoteStrings returns what a text has in strings with escapes: a dump in a field of JSON or YAML, lines in the
+// fields of a log, or one line with \n in it. wanted reports whether a string is of it. false: there are none.
+func UnquoteStrings(text string, wanted func(string) bool) (string, bool) {
 	var found []quotedString
 	key := ""
 	for i := 0; i < len(text); i++ {
@@ -160,14 +160,4 @@ func skipBlanks(text string, i int) int {
 		i++
 	}
 	return i
-}
-
-// hasContent reports whether a line of the text is of iptables.
-func hasContent(text string) bool {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); isContent(line) && !isCommandContent(line) || isChainLine(fields(line)) {
-			return true
-		}
-	}
-	return false
 }
