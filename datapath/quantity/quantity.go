@@ -18,3 +18,11 @@ func Count[N int | uint32 | uint64](n N, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+// Some lists the first of some names, at most as many as given, and the number of the others: "a, b and 3 more".
+func Some(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

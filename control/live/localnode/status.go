@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 	"github.com/nfqproxy/nfqproxy/datapath/live/otherproxy"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Daemon is the program that the node belongs to. It is safe for concurrent use.
@@ -152,7 +153,7 @@ func problems(d *observe.Daemon) []observe.Problem {
 	case r.Error != "":
 		add(observe.ProblemRulesUnknown, "cannot compare the kernel rules with the service table: %s", r.Error)
 	case !r.InStep:
-		add(observe.ProblemRulesDiffer, "the kernel rules differ from the service table: %s", joined(r.Differences))
+		add(observe.ProblemRulesDiffer, "the kernel rules differ from the service table: %s", quantity.Some(r.Differences, 3))
 	}
 	for _, q := range d.Queues {
 		if q.Stuck {
@@ -165,13 +166,4 @@ func problems(d *observe.Daemon) []observe.Problem {
 		}
 	}
 	return list
-}
-
-// joined lists the first texts, and counts the others.
-func joined(texts []string) string {
-	const most = 3
-	if len(texts) <= most {
-		return strings.Join(texts, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
 }

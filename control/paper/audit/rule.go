@@ -68,16 +68,11 @@ func (r *rule) selects() bool {
 }
 
 func newRule(of *iptables.Rule) *rule {
-	r := &rule{Rule: of}
+	r := &rule{Rule: of, jump: of.JumpsTo()}
 	for _, m := range of.Matches {
 		r.add(m)
 	}
-	switch t := of.Target.(type) {
-	case iptables.Jump:
-		r.jump = t.Chain
-	case iptables.Goto:
-		r.jump = t.Chain
-	case iptables.UnknownTarget:
+	if _, unknown := of.Target.(iptables.UnknownTarget); unknown {
 		r.unread = true
 	}
 	return r

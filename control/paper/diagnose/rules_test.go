@@ -12,7 +12,7 @@ import (
 
 func examineDump(t *testing.T, text string) []Finding {
 	t.Helper()
-	d, err := iptables.Read(strings.NewReader(text), iptables.Options{Family: iptables.IPv4})
+	d, err := iptables.Read(text, iptables.Options{Family: iptables.IPv4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,6 +56,9 @@ func readPasted(text string, options Options) *Input {
 	return &a.in
 }
 
+// mostNamed is how many chains a note names.
+const mostNamed = 8
+
 // assembler puts blocks together to dumps.
 type assembler struct {
 	options Options
@@ -75,8 +78,8 @@ func (a *assembler) note(line int, format string, args ...any) {
 
 // place adds a block to the last dump that it may be of, or begins another.
 func (a *assembler) place(b *block) {
-	if b.family == FamilyUnknown {
-		b.family = b.shownFamily()
+	if b.Family == FamilyUnknown {
+		b.Family = b.shownFamily()
 	}
 	if BuiltinChains(b.table) == nil {
 		a.note(b.number, "there is no table %.40q: its lines are not read", b.table)
@@ -171,44 +174,36 @@ func (as *assembly) copies(of *assembly) bool {
 
 // finish makes the dump: rules with matches and targets, and a listing if rules may be missing.
 func (a *assembler) finish(as *assembly, g *gatherer) {
-	d := &Dump{Family: cmp.Or(as.family, a.options.Family, IPv4), Backend: as.backend, Written: as.written, Host: as.host, Title: cmp.Or(as.title, as.host)}
+	d := &Dump{Family: cmp.Or(as.Family, a.options.Family, IPv4), Backend: as.Backend, Written: as.Written, Host: as.host, Title: cmp.Or(as.title, as.host)}
 	a.in.Dumps = append(a.in.Dumps, d)
-	listing := &Listing{open: make(map[tableChain]bool), empty: make(map[string]bool)}
-	l := lister{dump: &Dump{Listing: listing}, noted: make(map[string]bool), chains: make(map[tableChain]bool)}
+	listing := &Listing{}
 	partial, whole := false, len(g.gaps) == 0
-	var lost lostList
+	var lost []Note
 	for _, of := range as.drafts {
 		a.in.Notes = append(a.in.Notes, of.notes...)
 		d.Tables = append(d.Tables, &Table{Name: of.table, Line: of.number, Chains: of.chains, Rules: of.rules})
 		whole = whole && of.form == formSaved && !of.alone && of.block.complete() && (of.committed || of.ended)
 		partial = a.typeDraft(d, of, &lost) || partial
 		for _, c := range of.chains {
-			l.chains[tableChain{of.table, c.Name}] = true
-			if !of.known[c.Name] {
-				listing.open[tableChain{of.table, c.Name}] = true
-			}
+			c.Open = !of.known[c.Name]
 		}
 	}
-	d.Notes = lost.notes()
+	d.Notes = MergeNotes(lost)
 	a.in.Notes = append(a.in.Notes, d.Notes...)
 	hidden := g.hiddenFrom(as.origin, d)
 	for _, s := range hidden {
 		listing.Hidden = append(listing.Hidden, s.table)
 		d.Backend = cmp.Or(d.Backend, BackendNFT)
-		l.note("hidden", s.number, "table %s is incompatible with iptables, which does not print it: its rules are not known; see \"nft list table %s %s\"",
-			s.table, nftFamily(d.Family), s.table)
+		listing.Incomplete = append(listing.Incomplete, Note{s.number, fmt.Sprintf("table %s is incompatible with iptables, which does not print it: its rules are not known; see \"nft list table %s %s\"",
+			s.table, nftFamily(d.Family), s.table)})
 	}
 	if whole && !partial && len(hidden) == 0 {
 		return
 	}
-	d.Listing, l.dump = listing, d
-	if whole {
-		for _, name := range TableNames() {
-			listing.empty[name] = d.Table(name) == nil && !slices.ContainsFunc(hidden, func(s *statement) bool { return s.table == name })
-		}
+	if d.Listing = listing; whole {
+		listing.Empty = slices.DeleteFunc(TableNames(), func(name string) bool { return d.Table(name) != nil || slices.Contains(listing.Hidden, name) })
 	}
-	l.noteUnlisted()
-	slices.SortStableFunc(listing.Incomplete, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })
+	d.NoteUnlisted()
 }
 
 // hiddenFrom are the tables of a dump that iptables could not print.
@@ -230,10 +225,10 @@ func nftFamily(f Family) string {
 }
 
 // typeDraft sets the matches and targets of a table's rules. It reports whether chains are missing.
-func (a *assembler) typeDraft(d *Dump, of *draft, lost *lostList) (partial bool) {
+func (a *assembler) typeDraft(d *Dump, of *draft, lost *[]Note) (partial bool) {
 	if of.form == formSaved && len(of.undeclared) > 0 {
 		partial = true
-		a.note(of.names[of.undeclared[0]].Line, "chains of table %s that are not declared are read as if they were: %s", of.table, some(of.undeclared))
+		a.note(of.names[of.undeclared[0]].Line, "chains of table %s that are not declared are read as if they were: %s", of.table, quantity.Some(of.undeclared, mostNamed))
 	}
 	declared := make(map[string]bool)
 	for _, c := range of.chains {
@@ -248,23 +243,23 @@ func (a *assembler) typeDraft(d *Dump, of *draft, lost *lostList) (partial bool)
 	var missing []string
 	for _, r := range of.rules {
 		target := jumpWord(&statement{rule: r})
-		if target != "" && !declared[target] && targets[target] == nil && !isOtherTarget(target) && chainNameFault(target) == "" {
+		if target != "" && !declared[target] && IsChainName(target) {
 			declared[target] = true
 			missing = append(missing, target)
 		}
 		texts, e := mend(r, d.Family, of.table, declared)
 		for _, text := range texts {
-			lost.add(r.Line, text)
+			*lost = append(*lost, Note{r.Line, text})
 		}
-		if t, ok := jumpedTo(r.Target); ok && isMaskedChain(t) {
+		if t := r.JumpsTo(); isMaskedChain(t) {
 			r.Target = UnknownTarget{Target: t}
 			e = cmp.Or(e, &Error{Problem: fmt.Sprintf("the name of chain %.40q is masked, and may stand for several", t)})
 		}
 		if fault := faults[r.Line]; fault != nil {
 			e = fault
-			r.Matches = append(r.Matches, UnknownMatch{Match: unreadable})
+			r.Matches = append(r.Matches, UnknownMatch{Match: Unreadable})
 			if r.Target == nil {
-				r.Target = UnknownTarget{Target: unreadable}
+				r.Target = UnknownTarget{Target: Unreadable}
 			}
 		}
 		if e != nil {

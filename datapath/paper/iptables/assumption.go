@@ -15,17 +15,17 @@ func (a *assembler) noteWarnings(g *gatherer) {
 		a.note(s.number, "table %s is incompatible with iptables, which does not print it: it is there, and its rules are not known", s.table)
 	}
 	for _, s := range g.warned {
-		there := slices.ContainsFunc(a.in.Dumps, func(d *Dump) bool { return d.Backend == BackendLegacy && d.Family == s.family })
+		there := slices.ContainsFunc(a.in.Dumps, func(d *Dump) bool { return d.Backend == BackendLegacy && d.Family == s.Family })
 		if there {
 			continue
 		}
 		program := "iptables-legacy-save"
-		if s.family == IPv6 {
+		if s.Family == IPv6 {
 			program = "ip6tables-legacy-save"
 		}
 		a.note(s.number, "the host has rules of iptables-legacy, too, which are not in the text and may change the verdict: add the output of %s", program)
 		for _, d := range a.in.Dumps {
-			if d.Family == s.family {
+			if d.Family == s.Family {
 				d.LegacyToo, d.Backend = true, cmp.Or(d.Backend, BackendNFT)
 			}
 		}
@@ -53,7 +53,7 @@ func (a *assembler) noteLines(lines []pastedLine, all []string, others []int) {
 		}
 	}
 	for _, n := range others {
-		if isChainLine(fields(all[n-1])) {
+		if IsChainLine(all[n-1]) {
 			a.note(n, "the listing of iptables -L is not read beside other rules: give it in a file of its own")
 			break
 		}

@@ -212,7 +212,7 @@ func stringPhrase(w *wording, negated bool) bool {
 			return false
 		}
 	}
-	quoted, fault := split(joined(w.words[begin:w.at-2]), 0)
+	quoted, fault := Split(joined(w.words[begin : w.at-2]))
 	if fault != nil || len(quoted) != 1 || !quoted[0].Quoted {
 		return false
 	}

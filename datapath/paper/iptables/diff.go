@@ -104,9 +104,12 @@ func diffTables(before, after *Table) TableDiff {
 // it does not have in chains of which it shows some.
 func (t *Table) Shown(part *Dump) *Table {
 	all := *t
-	has := make(map[string]bool)
+	has, open := make(map[string]bool), make(map[string]bool)
+	for _, c := range part.Table(t.Name).Chains {
+		open[c.Name] = c.Open
+	}
 	all.Chains = slices.DeleteFunc(slices.Clone(t.Chains), func(c *Chain) bool {
-		has[c.Name] = part.Lists(t.Name, c.Name) || part.Open(t.Name, c.Name)
+		has[c.Name] = open[c.Name] || part.Lists(t.Name, c.Name)
 		return !has[c.Name]
 	})
 	shown := make(map[string]int)
@@ -114,7 +117,7 @@ func (t *Table) Shown(part *Dump) *Table {
 		shown[spelling(r)]++
 	}
 	all.Rules = slices.DeleteFunc(slices.Clone(t.Rules), func(r *Rule) bool {
-		if part.Open(t.Name, r.Chain) {
+		if open[r.Chain] {
 			shown[spelling(r)]--
 			return shown[spelling(r)] < 0
 		}

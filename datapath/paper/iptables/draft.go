@@ -3,6 +3,9 @@ package iptables
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // draft is a table while its lines are applied.
@@ -91,9 +94,9 @@ func (d *draft) apply(s *statement) {
 			at = d.position(s.chain, max(s.at, 1))
 		}
 		var rules []*Rule
-		for _, args := range separate(s.rule.Args()) {
+		for _, args := range Separate(s.rule.Args()) {
 			one := *s.rule
-			one.setArgs(args)
+			one.SetArgs(args)
 			rules = append(rules, &one)
 		}
 		d.rules = slices.Insert(d.rules, at, rules...)
@@ -159,9 +162,9 @@ func (d *draft) replace(s *statement) {
 }
 
 func firstWord(text string) string {
-	for _, w := range fields(text) {
-		if operations[w.Text] != opRemark {
-			return w.Text
+	for _, w := range strings.Fields(text) {
+		if operations[w] != opRemark {
+			return w
 		}
 	}
 	return "the line"
@@ -207,7 +210,7 @@ func (d *draft) cut() {
 		text += fmt.Sprintf(", so chain %s may have more rules", d.rules[n-1].Chain)
 	}
 	if len(lost) > 0 {
-		text += fmt.Sprintf(", and the rules of these chains are not known: %s", some(lost))
+		text += fmt.Sprintf(", and the rules of these chains are not known: %s", quantity.Some(lost, mostNamed))
 	}
 	d.note(d.number, "%s", text)
 }
@@ -237,7 +240,7 @@ func (d *draft) halfRule() *Rule {
 
 // endsOpen reports whether the last word is an option that needs a value.
 func endsOpen(args []Token) bool {
-	return valueWanted.MatchString(joined(args))
+	return len(args) > 0 && valueWanted.MatchString(args[len(args)-1].Text)
 }
 
 // span names the lines of the block.

@@ -74,6 +74,7 @@ type Chain struct {
 	Policy   Policy    // PolicyNone for chains that are not built in
 	Base     *Base     // of base chains of nftables; else nil
 	Counters *Counters // nil: unknown
+	Open     bool      // it may have more rules than the text
 }
 
 // Counters are how many packets a rule, or a chain's policy, met.
@@ -129,8 +130,19 @@ func (r *Rule) Args() []Token {
 	return args
 }
 
-// setArgs changes what is printed, and neither Matches nor Target; [Tokens] makes words from those.
-func (r *Rule) setArgs(args []Token) { r.Text, r.words = "", &args }
+// SetArgs changes what is printed, and neither Matches nor Target; [Tokens] makes words from those.
+func (r *Rule) SetArgs(args []Token) { r.Text, r.words = "", &args }
+
+// JumpsTo is the chain that the rule jumps or goes to; empty: it does neither.
+func (r *Rule) JumpsTo() string {
+	switch t := r.Target.(type) {
+	case Jump:
+		return t.Chain
+	case Goto:
+		return t.Chain
+	}
+	return ""
+}
 
 func (r *Rule) appendArgs(to []Token) ([]Token, *Error) {
 	if r.words != nil {

@@ -3,15 +3,12 @@ package iptables
 import (
 	"cmp"
 	"slices"
-	"time"
 )
 
 // origin is the program that printed some rules, as far as a text shows it.
 type origin struct {
-	family  Family
-	backend Backend
-	header  bool // a header of iptables-save names the program
-	written time.Time
+	Header      // what the text shows of it
+	header bool // a header of iptables-save names the program
 	// host is the one that a prompt names; empty: none does.
 	host string
 	// title is the line above that names a host or a file. Two of them may be of one host.
@@ -20,23 +17,23 @@ type origin struct {
 
 // agrees reports whether both may be one program.
 func (o origin) agrees(with origin) bool {
-	if o.family != FamilyUnknown && with.family != FamilyUnknown && o.family != with.family {
+	if o.Family != FamilyUnknown && with.Family != FamilyUnknown && o.Family != with.Family {
 		return false
 	}
 	if o.host != "" && with.host != "" && o.host != with.host {
 		return false
 	}
-	if o.backend == BackendUnknown && !o.header || with.backend == BackendUnknown && !with.header {
+	if o.Backend == BackendUnknown && !o.header || with.Backend == BackendUnknown && !with.header {
 		return true
 	}
-	return o.backend == with.backend
+	return o.Backend == with.Backend
 }
 
 // and adds what the other shows.
 func (o origin) and(with origin) origin {
 	return origin{
-		family: cmp.Or(o.family, with.family), backend: cmp.Or(o.backend, with.backend), header: o.header || with.header,
-		written: cmp.Or(o.written, with.written), host: cmp.Or(o.host, with.host), title: cmp.Or(o.title, with.title),
+		Header: Header{cmp.Or(o.Family, with.Family), cmp.Or(o.Backend, with.Backend), cmp.Or(o.Written, with.Written)},
+		header: o.header || with.header, host: cmp.Or(o.host, with.host), title: cmp.Or(o.title, with.title),
 	}
 }
 
@@ -98,7 +95,7 @@ func (g *gatherer) add(s *statement) {
 	case opTitle:
 		g.begin(origin{host: g.origin.host, title: s.text}, nil)
 	case opHeader:
-		g.begin(origin{family: s.family, backend: s.backend, header: true, written: s.written, host: g.origin.host, title: g.origin.title}, nil)
+		g.begin(origin{Header: s.Header, header: true, host: g.origin.host, title: g.origin.title}, nil)
 	case opPrint:
 		g.begin(g.originOf(s), s)
 	case opIncompatible:
@@ -132,7 +129,7 @@ func (g *gatherer) begin(o origin, shown *statement) {
 
 // originOf is the program that a command line runs, and the host on which it does.
 func (g *gatherer) originOf(s *statement) origin {
-	o := origin{family: s.family, backend: s.backend, host: cmp.Or(s.host(), g.origin.host), title: g.origin.title}
+	o := origin{Header: s.Header, host: cmp.Or(s.host(), g.origin.host), title: g.origin.title}
 	if o.host != g.origin.host {
 		o.title = ""
 	}
@@ -148,15 +145,16 @@ func (g *gatherer) ended() {
 
 // takeBody adds a rule without its beginning to the chain that it names. false: it names none.
 func (b *block) takeBody(s *statement) bool {
-	words := fields(s.text)
+	words := Fields(s.text)
 	for i, w := range words {
-		if w.is("-j", "-g") {
+		if w.Is("-j", "-g") {
 			break
 		}
 		if Builtin(b.table, w.Text) || slices.ContainsFunc(b.lines, func(l *statement) bool { return l.op == opDeclare && l.chain == w.Text }) {
 			s.op, s.chain = opAppend, w.Text
 			args := words[i+1:]
-			s.rule = &Rule{Line: s.number, Chain: s.chain, words: &args}
+			s.rule = &Rule{Line: s.number, Chain: s.chain}
+			s.rule.SetArgs(args)
 			b.lines = append(b.lines, s)
 			return true
 		}
@@ -246,7 +244,7 @@ func (g *gatherer) endLoose() {
 func (b *block) shownFamily() Family {
 	for _, s := range b.lines {
 		if s.rule != nil {
-			if f := familyOfRule(s.rule.Args()); f != FamilyUnknown {
+			if f := FamilyOf(s.rule.Args()); f != FamilyUnknown {
 				return f
 			}
 		}

@@ -69,12 +69,12 @@ func (a *analysis) complete(name string) string {
 	return name
 }
 
-// separate returns the rules that iptables makes of one with several addresses: "-s 10.0.0.1,10.0.0.2".
-func separate(args []Token) [][]Token {
+// Separate returns the rules that iptables makes of one with several addresses: "-s 10.0.0.1,10.0.0.2".
+func Separate(args []Token) [][]Token {
 	rules := [][]Token{args}
 	for _, option := range [][]string{{"-s", "--source", "--src"}, {"-d", "--destination", "--dst"}} {
-		i := slices.IndexFunc(args, func(t Token) bool { return t.is(option...) }) + 1
-		if i == 0 || i == len(args) || args[i].Quoted || !strings.Contains(args[i].Text, ",") || i > 1 && args[i-2].is("!") {
+		i := slices.IndexFunc(args, func(t Token) bool { return t.Is(option...) }) + 1
+		if i == 0 || i == len(args) || args[i].Quoted || !strings.Contains(args[i].Text, ",") || i > 1 && args[i-2].Is("!") {
 			continue
 		}
 		var each [][]Token
@@ -103,7 +103,7 @@ func cutCommand(words []Token) (command Token, before, behind []Token) {
 		switch {
 		case t.Quoted:
 			continue
-		case t.is(appendNames...):
+		case t.Is(appendNames...):
 			return Token{Text: "-A", Column: t.Column}, words[:i], words[i+1:]
 		case joined && slices.Contains(appendNames[1:], name):
 			column := t.Column + len(name) + 1

@@ -131,7 +131,7 @@ func (s *statement) costOf(table string, homes map[string]string) int {
 	if isBuiltinAnywhere(s.chain) && !Builtin(table, s.chain) {
 		cost += costImpossible
 	}
-	if home, ok := tableOfChain(s.chain); ok && home != table {
+	if home := UsualTable(s.chain); home != "" && home != table {
 		cost += costUnusual
 	}
 	if home := homes[s.chain]; home != "" && home != table && !isBuiltinAnywhere(s.chain) {
@@ -141,13 +141,13 @@ func (s *statement) costOf(table string, homes map[string]string) int {
 	if target == "" {
 		return cost
 	}
-	switch only := onlyTable(target); {
+	switch only := TargetTable(target); {
 	case only != "" && only != table:
 		cost += costImpossible
 	case target == "DROP" && table == "nat": // iptables refuses it
 		cost += costUnusual
 	}
-	if home, ok := tableOfChain(target); ok && home != table {
+	if home := UsualTable(target); home != "" && home != table {
 		cost += costUnusual
 	}
 	if home := homes[target]; home != "" && home != table {
@@ -163,7 +163,7 @@ func jumpWord(s *statement) string {
 	}
 	args := s.rule.Args()
 	for i := 0; i+1 < len(args); i++ {
-		if args[i].is("-j", "--jump", "-g", "--goto") {
+		if args[i].Is("-j", "--jump", "-g", "--goto") {
 			return args[i+1].Text
 		}
 	}
@@ -171,24 +171,19 @@ func jumpWord(s *statement) string {
 }
 
 func isBuiltinAnywhere(chain string) bool {
-	return slices.ContainsFunc(builtin, func(b struct {
-		table  string
-		chains []string
-	}) bool {
-		return slices.Contains(b.chains, chain)
-	})
+	return slices.ContainsFunc(inferredOrder, func(table string) bool { return Builtin(table, chain) })
 }
 
 // whyTable is the reason for the table of some lines.
 func whyTable(lines []*statement, table string) string {
 	for _, s := range lines {
-		if target := jumpWord(s); onlyTable(target) == table {
+		if target := jumpWord(s); TargetTable(target) == table {
 			return fmt.Sprintf("the only one that may have the target %s (line %d)", target, s.number)
 		}
 	}
 	for _, s := range lines {
 		for _, chain := range []string{s.chain, jumpWord(s)} {
-			if home, ok := tableOfChain(chain); ok && home == table {
+			if UsualTable(chain) == table {
 				return fmt.Sprintf("the one where chain %s is usual", chain)
 			}
 		}

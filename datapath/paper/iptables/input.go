@@ -9,22 +9,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
-// Backend is one of the two places in the kernel that iptables writes rules to, or nftables. A host may have
-// rules in all of them at once; its packets pass all.
-type Backend uint8
-
-// The back ends.
-const (
-	BackendUnknown Backend = iota
-	BackendLegacy          // ip_tables, ip6_tables
-	BackendNFT             // nf_tables
-	BackendNative          // nf_tables without iptables: rules of nft
-)
-
-var backendNames = []string{"unknown", "iptables-legacy", "iptables-nft", "nftables"}
-
-func (b Backend) String() string { return backendNames[b] }
-
 // Input is what a file with rules holds.
 type Input struct {
 	// Dumps are the rule sets of the file, each of one family and one back end, in their order.
@@ -71,28 +55,30 @@ func (in *Input) hasTables() bool {
 
 // readForm reads a dump, a listing, or what becomes of a dump in mails, pages and logs.
 func readForm(text string, options Options) (*Input, error) {
-	read := readSaved
-	if isListing(text) {
-		read = readListed
+	d, err := Read(text, options)
+	if err == nil && (d.Listing != nil || isWhole(d)) {
+		return &Input{Dumps: []*Dump{d}, Notes: d.Notes}, nil
 	}
-	in, err := read(text, options)
-	if err != nil && !strings.ContainsRune(text, 0) {
+	if !strings.ContainsRune(text, 0) {
 		if loose := readPasted(text, options); loose != nil {
 			return loose, nil
 		}
 	}
-	return in, err
+	if err != nil {
+		return nil, err
+	}
+	return &Input{Dumps: []*Dump{d}, Notes: d.Notes}, nil
 }
 
 // readOtherForm reads what becomes of a listing in mails, pages and logs, and rules in the strings of JSON and the like.
 // err is the error without, and nil, nil is returned if there is none either way.
 func readOtherForm(text string, options Options, err error) (*Input, error) {
 	if cleaned, lost, ok := undecorateListing(text); ok {
-		in, err := readListed(cleaned, options)
-		if err == nil {
-			in.Notes = append(in.Notes, lost.notes()...)
+		d, err := Read(cleaned, options)
+		if err != nil {
+			return nil, err
 		}
-		return in, err
+		return &Input{Dumps: []*Dump{d}, Notes: MergeNotes(lost)}, nil
 	}
 	if line := nftLine(text); line > 0 {
 		return nil, &Error{Line: line, Column: 1, Problem: "this is the output of nft, but not as nft prints it", Want: "the output of nft list ruleset in a file of its own"}
@@ -131,63 +117,28 @@ func readStrings(inner string, options Options) (*Input, error) {
 	return in, err
 }
 
-func readListed(text string, options Options) (*Input, error) {
-	d, err := parseListing(text, options)
-	if err != nil {
-		return nil, err
-	}
-	return &Input{Dumps: []*Dump{d}}, nil
-}
-
-// readSaved reads the output of one iptables-save.
-func readSaved(text string, options Options) (*Input, error) {
-	d, masked, err := parseMasked(text, options)
-	if err != nil {
-		return nil, err
-	}
-	heads := headsOf(d)
-	if masked || slices.ContainsFunc(d.Tables, hasTraces) {
-		if loose := readPasted(text, options); loose != nil {
-			return loose, nil
-		}
-	}
-	if slices.ContainsFunc(d.Tables, isSelected) || slices.ContainsFunc(heads, func(s statement) bool {
-		return s.op == opIncompatible || s.op == opWarning || s.op == opElided || s.op == opHeader && (s.family != heads[0].family || s.backend != heads[0].backend)
-	}) {
-		if loose := readPasted(text, options); loose != nil {
-			return loose, nil
-		}
-	}
-	if len(heads) > 0 {
-		d.Backend, d.Written = heads[0].backend, heads[0].written
-	}
-	return &Input{Dumps: []*Dump{d}, Notes: d.Notes}, nil
-}
-
-// headsOf are the remarks of iptables in a dump: headers first.
-func headsOf(d *Dump) []statement {
-	var heads, others []statement
-	add := func(lines []string) {
-		for _, line := range lines {
+// isWhole reports whether a dump is the unchanged output of one iptables-save.
+func isWhole(d *Dump) bool {
+	var first *Header
+	changed := func(lines []string) bool {
+		return slices.ContainsFunc(lines, func(line string) bool {
 			content := strings.TrimSpace(line)
-			if pasted.IsElision(content) {
-				others = append(others, statement{op: opElided})
-			} else if remarkContent.MatchString(content) {
-				switch s := parseStatement(pastedLine{text: content}); s.op {
-				case opHeader:
-					heads = append(heads, s)
-				case opIncompatible, opWarning:
-					others = append(others, s)
-				}
+			if !remarkContent.MatchString(content) {
+				return pasted.IsElision(content)
 			}
-		}
+			s := parseStatement(pastedLine{text: content})
+			if s.op != opHeader {
+				return s.op == opIncompatible || s.op == opWarning
+			}
+			if first == nil {
+				first = &s.Header
+			}
+			return s.Family != first.Family || s.Backend != first.Backend
+		})
 	}
-	for _, t := range d.Tables {
-		add(t.Before)
-		add(t.After)
-	}
-	add(d.After)
-	return append(heads, others...)
+	return !changed(d.After) && !slices.ContainsFunc(d.Tables, func(t *Table) bool {
+		return changed(t.Before) || changed(t.After) || isSelected(t) || hasMasks(t) || hasTraces(t)
+	})
 }
 
 // isSelected reports whether the table has chains, and none of those that iptables-save prints of each table: somebody
@@ -197,20 +148,15 @@ func isSelected(t *Table) bool {
 		!slices.ContainsFunc(t.Rules, func(r *Rule) bool { return Builtin(t.Name, r.Chain) })
 }
 
-// mayBeMasked is a fast test for what isMasked finds.
-func mayBeMasked(text string) bool {
-	return strings.ContainsAny(text, "<$") || strings.Contains(text, "**") || strings.Contains(text, "{{") || strings.Contains(text, "REDACTED") ||
-		strings.Contains(text, "redacted") || strings.Contains(text, "xx") || strings.Contains(text, "XX")
-}
-
-// isMasked reports whether a word of a rule is masked, of those that look like the name of a device or of a chain.
-func isMasked(args []Token) bool {
-	for i, w := range args {
-		if i > 0 && strings.HasPrefix(args[i-1].Text, "-") && args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && mayBeMasked(w.Text) && pasted.IsMask(w.Text) {
-			return true
-		}
-	}
-	return false
+// hasMasks reports whether the name of a chain or of a device is masked.
+func hasMasks(t *Table) bool {
+	return slices.ContainsFunc(t.Chains, func(c *Chain) bool { return pasted.IsMask(c.Name) }) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
+		return slices.ContainsFunc(r.Matches, func(m Match) bool {
+			in, isIn := m.(InInterface)
+			out, isOut := m.(OutInterface)
+			return isIn && pasted.IsMask(in.Interface.Name) || isOut && pasted.IsMask(out.Interface.Name)
+		})
+	})
 }
 
 // hasTraces reports whether a name or an option has characters that an editor or a terminal added.

@@ -479,7 +479,7 @@ func TestReadInputOfDumps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := Read(strings.NewReader(string(text)), Options{})
+		want, err := Read(string(text), Options{})
 		if err != nil {
 			continue
 		}
@@ -687,7 +687,7 @@ func isPlainDump(d *Dump, text string) bool {
 	for _, t := range d.Tables {
 		if len(t.Chains) < len(BuiltinChains(t.Name)) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
 			return maskedAt(r.Args()) >= 0 || slices.ContainsFunc(r.Args(), func(w Token) bool {
-				return operations[w.Text] != opRemark || !w.Quoted && strings.HasPrefix(w.Text, "#") || w.is("-t", "--table", "-w", "--wait", "-W", "--wait-interval")
+				return operations[w.Text] != opRemark || !w.Quoted && strings.HasPrefix(w.Text, "#") || w.Is("-t", "--table", "-w", "--wait", "-W", "--wait-interval")
 			})
 		}) {
 			return false

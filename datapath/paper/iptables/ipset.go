@@ -93,7 +93,7 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 		}
 		line, e := list.line(strings.TrimRight(line, " \t\r\n"))
 		errs.add(number, e)
-		words, e := split(line, 1)
+		words, e := Split(line)
 		if e != nil {
 			errs.add(number, e)
 			continue

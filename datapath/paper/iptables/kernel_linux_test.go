@@ -122,7 +122,7 @@ func parseFile(t *testing.T, name string) *Dump {
 func madeOfTypes(d *Dump) {
 	for _, table := range d.Tables {
 		for _, r := range table.Rules {
-			r.setArgs(Tokens(r.Matches, r.Target))
+			r.SetArgs(Tokens(r.Matches, r.Target))
 		}
 	}
 }

@@ -98,7 +98,7 @@ func listAndCompare(t *testing.T, backend, family, file string) {
 			}
 			fmt.Fprintf(&text, "root@node:~# %s %s\n%s\n", program, strings.Join(args, " "), listed)
 		}
-		got, err := Read(strings.NewReader(text.String()), Options{})
+		got, err := Read(text.String(), Options{})
 		if err != nil {
 			t.Errorf("%s: %v", form, err)
 			continue

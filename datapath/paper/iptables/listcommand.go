@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -32,6 +33,9 @@ var listPrograms = map[string]Family{
 	"ip6tables": IPv6, "ip6tables-legacy": IPv6, "ip6tables-nft": IPv6,
 }
 
+// IsListCommand reports whether a line runs iptables -L, after any text.
+func IsListCommand(line string) bool { return isListCommand(Fields(line)) }
+
 func isListCommand(words []Token) bool {
 	_, ok := parseListCommand(words)
 	return ok
@@ -47,7 +51,7 @@ func parseListCommand(words []Token) (listCommand, bool) {
 	c := listCommand{family: listPrograms[program(words[found])], column: words[found].Column}
 	words = words[found+1:]
 	_, piped, _ := strings.Cut(joined(words), "|")
-	c.part = selectors.MatchString(piped)
+	c.part = Selects(piped)
 	lists, ended := false, false
 	take := func() Token {
 		w := words[0]
@@ -88,6 +92,12 @@ func parseListCommand(words []Token) (listCommand, bool) {
 	}
 	return c, true
 }
+
+// selectors are programs that print a part of their input.
+var selectors = regexp.MustCompile(`grep|head|tail|sed|awk`)
+
+// Selects reports whether commands behind a pipe print only a part of their input.
+func Selects(commands string) bool { return selectors.MatchString(commands) }
 
 func program(w Token) string { return path.Base(strings.TrimLeft(w.Text, "#$`")) }
 

@@ -3,11 +3,8 @@ package iptables
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-
-	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
 // Listing is the missing information of a dump from the output of iptables -L.
@@ -17,23 +14,8 @@ type Listing struct {
 	Incomplete []Note
 	// Hidden are tables that exist, and that iptables could not print.
 	Hidden []string
-	// open are the chains of which only some rules are listed, and empty the tables that are not listed because they
-	// have no rules.
-	open  map[tableChain]bool
-	empty map[string]bool
-}
-
-// Note is one sentence.
-type Note struct {
-	Line int // where this occurs first, from 1; 0: it is about the whole file
-	Text string
-}
-
-func (n Note) String() string {
-	if n.Line == 0 {
-		return n.Text
-	}
-	return fmt.Sprintf("line %d: %s", n.Line, n.Text)
+	// Empty are tables that are not in the text because they have no rules.
+	Empty []string
 }
 
 // Lists reports whether all rules of a chain are known. A dump of iptables-save has those of all chains; a listing only
@@ -42,11 +24,12 @@ func (d *Dump) Lists(table, chain string) bool {
 	t := d.Table(table)
 	switch {
 	case t == nil:
-		return (d.Listing == nil || d.Listing.empty[table]) && Builtin(table, chain)
+		return (d.Listing == nil || slices.Contains(d.Listing.Empty, table)) && Builtin(table, chain)
 	case d.Listing == nil:
 		return t.Has(chain)
 	}
-	return t.Chain(chain) != nil && !d.Listing.open[tableChain{table, chain}]
+	c := t.Chain(chain)
+	return c != nil && !c.Open
 }
 
 // Hides reports whether iptables could not print a table that the host has, because another program has changed it
@@ -57,16 +40,24 @@ func (d *Dump) Hides(table string) bool {
 
 // Open reports whether a chain may have more rules than the text.
 func (d *Dump) Open(table, chain string) bool {
-	return d.Listing != nil && d.Listing.open[tableChain{table, chain}]
+	t := d.Table(table)
+	if t == nil {
+		return false
+	}
+	c := t.Chain(chain)
+	return c != nil && c.Open
 }
 
-// Read reads rules in either form: a dump of iptables-save, see [Parse], or listings of iptables
-// -L, see [ParseListing].
-func Read(r io.Reader, options Options) (*Dump, error) {
-	text, err := pasted.Read(r)
-	if err != nil {
-		return nil, err
-	}
+// Read reads rules in either form: a dump of iptables-save, see [Parse], or listings: the output of iptables -L or ip6tables -L,
+// of version 1.4 or newer and either back end, with or without -n, -v, -x and --line-numbers, also through column -t: one listing
+// or several of one family. Comments, prompts and command lines may precede each. The table is that of the last command line,
+// such as "# iptables -t nat -L KUBE-SERVICES -n"; without one it is guessed.
+//
+// The dump of a listing is the output of iptables-save, as far as the listing shows it: the missing parts are in [Dump.Listing].
+// A chain that was not listed is not declared, even if rules jump to it: see [Dump.Lists]. An ambiguous text is an
+// [UnknownMatch]: text of unknown modules, under its first word; names of hosts and users, and rare ones of ports; and the end of
+// a line that was cut off. Runs of spaces in comments are one space. Errors are those of [Parse].
+func Read(text string, options Options) (*Dump, error) {
 	if isListing(text) {
 		return parseListing(text, options)
 	}
@@ -76,7 +67,7 @@ func Read(r io.Reader, options Options) (*Dump, error) {
 // isListing looks for the first line that only one of the two forms has.
 func isListing(text string) bool {
 	for line := range strings.Lines(text) {
-		words := fields(line)
+		words := Fields(line)
 		switch {
 		case len(words) == 0:
 		case isChainLine(words), isListCommand(words):
@@ -88,28 +79,9 @@ func isListing(text string) bool {
 	return false
 }
 
-// ParseListing reads the output of iptables -L or ip6tables -L, of version 1.4 or newer and either
-// back end, with or without -n, -v, -x and --line-numbers, also through column -t: one listing or
-// several of one family. Comments, prompts and command lines may precede each. The table is that
-// of the last command line, such as "# iptables -t nat -L KUBE-SERVICES -n"; without one it is
-// guessed.
-//
-// The dump is the output of iptables-save, as far as the listing shows it: the missing parts are
-// in [Dump.Listing]. A chain that was not listed is not declared, even if rules jump to it: see
-// [Dump.Lists]. An ambiguous text is an [UnknownMatch]: text of unknown modules, under its first
-// word; names of hosts and users, and rare ones of ports; and the end of a line that was cut off.
-// Runs of spaces in comments are one space. Errors are those of [Parse].
-func ParseListing(r io.Reader, options Options) (*Dump, error) {
-	text, err := pasted.Read(r)
-	if err != nil {
-		return nil, err
-	}
-	return parseListing(text, options)
-}
-
 func parseListing(text string, options Options) (*Dump, error) {
 	l := lister{
-		dump: &Dump{Listing: &Listing{open: make(map[tableChain]bool)}}, noted: make(map[string]bool),
+		dump: &Dump{Listing: &Listing{}}, noted: make(map[string]bool),
 		chains: make(map[tableChain]bool), declared: make(map[string]map[string]*Chain),
 	}
 	l.read(text)
@@ -118,12 +90,10 @@ func parseListing(text string, options Options) (*Dump, error) {
 	for _, p := range l.parts {
 		l.addPart(p)
 	}
-	l.noteUnlisted()
 	if err := l.errors.err(); err != nil {
 		return nil, err
 	}
-	notes := l.dump.Listing.Incomplete
-	slices.SortStableFunc(notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	l.dump.NoteUnlisted()
 	return l.dump, nil
 }
 
@@ -177,7 +147,7 @@ func (l *lister) note(kind string, line int, format string, args ...any) {
 }
 
 func (l *lister) read(text string) {
-	l.unnamed = !namesColumns(text)
+	l.unnamed = !NamesColumns(text)
 	for line := range strings.Lines(text) {
 		l.number++
 		if l.errors.tooMany(l.number) {
@@ -188,7 +158,7 @@ func (l *lister) read(text string) {
 			l.fail(i+1, "a NUL byte", "text")
 			continue
 		}
-		if words := fields(line); len(words) > 0 {
+		if words := Fields(line); len(words) > 0 {
 			l.line(words)
 		}
 	}
@@ -283,6 +253,9 @@ func (l *lister) endOfChain() {
 		l.bare.add(l.chain.Line, &Error{Column: l.chain.column, Problem: fmt.Sprintf("nothing below the line of chain %s", l.chain.Name), Want: wantColumns})
 	}
 }
+
+// IsChainLine reports whether a line is the first one of a chain in a listing.
+func IsChainLine(line string) bool { return isChainLine(Fields(line)) }
 
 func isChainLine(words []Token) bool {
 	return len(words) > 2 && words[0].Text == "Chain" && strings.HasPrefix(words[2].Text, "(")

@@ -13,7 +13,7 @@ import (
 
 func readListing(t *testing.T, text string) *Dump {
 	t.Helper()
-	d, err := Read(strings.NewReader(text), Options{})
+	d, err := Read(text, Options{})
 	if err != nil {
 		t.Fatalf("%s\n%v", text, err)
 	}
@@ -226,7 +226,7 @@ func TestListingTable(t *testing.T) {
 		{own + "REJECT all anywhere anywhere reject-with icmp6-no-route\n", "filter:own IPv6", ""},
 		{own + "DNAT tcp anywhere anywhere to:[fd00::1]:80\n", "nat:own IPv6", ""},
 	} {
-		d, err := Read(strings.NewReader(c.text), Options{})
+		d, err := Read(c.text, Options{})
 		if err != nil {
 			t.Errorf("%s\n%v", c.text, err)
 			continue
@@ -294,7 +294,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
-	d, err := Read(strings.NewReader("*nat\n:INPUT ACCEPT [0:0]\nCOMMIT\n"), Options{})
+	d, err := Read("*nat\n:INPUT ACCEPT [0:0]\nCOMMIT\n", Options{})
 	if err != nil || d.Listing != nil || !d.Lists("nat", "OUTPUT") || d.Lists("nat", "own") || !d.Lists("raw", "OUTPUT") {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -345,7 +345,7 @@ func TestListingErrors(t *testing.T) {
 		{verbose("1 0 0 ACCEPT all -- a-device-too-long any anywhere anywhere"), `line 3, column 21: "a-device-too-long" is not the name of a device`},
 		{"Chain own (0 references)\n" + names + "a\x00b\n", "line 3, column 2: a NUL byte"},
 	} {
-		_, err := ParseListing(strings.NewReader(c.text), Options{})
+		_, err := parseListing(c.text, Options{})
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s\n got %v\nwant %s", c.text, err, c.want)
 		}
@@ -356,7 +356,7 @@ func TestListingErrors(t *testing.T) {
 		}
 	}
 	// One fault is reported once, whatever it breaks below it.
-	_, err := ParseListing(strings.NewReader("Chain INPUT (policy ACCEPT)\n"+strings.Repeat("ACCEPT all anywhere anywhere\n", 9)), Options{})
+	_, err := parseListing("Chain INPUT (policy ACCEPT)\n"+strings.Repeat("ACCEPT all anywhere anywhere\n", 9), Options{})
 	if len(Errors(err)) != 1 {
 		t.Error(err)
 	}
@@ -377,7 +377,7 @@ func FuzzListing(f *testing.F) {
 		f.Add(rowListing(c.row, c.rest))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		d, err := ParseListing(strings.NewReader(text), Options{})
+		d, err := parseListing(text, Options{})
 		if err != nil {
 			if len(Errors(err)) == 0 && !strings.HasPrefix(err.Error(), "the file ") {
 				t.Fatalf("no place: %v", err)
@@ -400,7 +400,7 @@ func FuzzListing(f *testing.F) {
 					return
 				}
 				// Those that are not listed have to be declared to be read.
-				if chain, ok := jumpedTo(r.Target); ok && table.Chain(chain) == nil {
+				if chain := r.JumpsTo(); chain != "" && table.Chain(chain) == nil {
 					table.Chains = append(table.Chains, &Chain{Name: chain})
 				}
 			}
@@ -433,11 +433,11 @@ func TestListingWithoutColumns(t *testing.T) {
 		}
 		for _, order := range []string{rows.String(), rows.String()[strings.Index(rows.String(), "\n")+1:]} { // a rule with a target first, or one without
 			const empty = "Chain INPUT (policy ACCEPT)\n%s\nChain FORWARD (policy DROP)\n%s"
-			want, err := ParseListing(strings.NewReader(fmt.Sprintf(empty, head+"\n", head+"\n"+order)+"\nChain KUBE-FORWARD (1 references)\n"+head+"\n"), Options{})
+			want, err := parseListing(fmt.Sprintf(empty, head+"\n", head+"\n"+order)+"\nChain KUBE-FORWARD (1 references)\n"+head+"\n", Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := ParseListing(strings.NewReader(fmt.Sprintf(empty, "", order)+"\nChain KUBE-FORWARD (1 references)\n"), Options{})
+			got, err := parseListing(fmt.Sprintf(empty, "", order)+"\nChain KUBE-FORWARD (1 references)\n", Options{})
 			if err != nil {
 				t.Errorf("%s: %v", head, err)
 				continue
@@ -457,7 +457,7 @@ func TestListingWithoutColumns(t *testing.T) {
 		"Chain INPUT (policy ACCEPT)\nsomething else\n",
 		"Chain INPUT (policy ACCEPT)\ntarget prot opt source destination\nChain FORWARD (policy DROP)\nACCEPT all -- anywhere anywhere\n", // a line is missing
 	} {
-		if _, err := ParseListing(strings.NewReader(text), Options{}); err == nil {
+		if _, err := parseListing(text, Options{}); err == nil {
 			t.Errorf("no error of %q", text)
 		}
 	}
@@ -498,7 +498,7 @@ func TestFaultsAreBounded(t *testing.T) {
 		"dump":    "*filter\n" + strings.Repeat("nonsense\n", 100*maxFaults),
 		"listing": "Chain INPUT (policy ACCEPT)\ntarget prot opt source destination\n" + strings.Repeat("nonsense\n", 100*maxFaults),
 	} {
-		_, err := Read(strings.NewReader(text), Options{})
+		_, err := Read(text, Options{})
 		if err == nil || !strings.HasSuffix(err.Error(), "and 989 more") && !strings.HasSuffix(err.Error(), "and 990 more") {
 			t.Errorf("%s: %.80v ... %v", name, err, err.Error()[max(0, len(err.Error())-30):])
 		}

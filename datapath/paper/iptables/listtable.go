@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,14 +38,12 @@ func (l *lister) addPart(p *part) {
 			l.fail(c.column, fmt.Sprintf("chain %s has a policy, but table %s has no such built-in chain", c.Name, t.Name), p.otherTable())
 		}
 		t.Chains, declared[c.Name] = append(t.Chains, &c.Chain), &c.Chain
-		if p.command.part {
-			l.dump.Listing.open[tableChain{t.Name, c.Name}] = true
-		}
+		c.Open = p.command.part
 		for i, row := range c.rows {
 			l.addRule(t, c, row)
 			if r := t.Rules[len(t.Rules)-1]; !c.columns.interfaces && c.hidesInterface(r, i == len(c.rows)-1) {
 				r.Matches = append(r.Matches, UnknownMatch{Match: notListed, Args: []Token{Text("not listed")}})
-				r.setArgs(Tokens(r.Matches, r.Target))
+				r.SetArgs(Tokens(r.Matches, r.Target))
 			}
 		}
 	}
@@ -104,23 +103,28 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	if chain := row.target.Text; l.listed(t.Name, chain) {
 		declared[chain] = true
 	}
-	a := analysis{family: l.dump.Family, table: t.Name, declared: declared}
-	if e := a.analyse(r, args); e != nil {
+	lost, e := r.Interpret(args, l.dump.Family, t.Name, declared)
+	if e != nil {
 		l.errors.add(row.line, e)
 		return
 	}
-	for _, text := range a.lost {
+	for _, text := range lost {
 		l.note(text, row.line, "%s", text)
 	}
 	if w.unprinted != nil {
 		r.Target = *w.unprinted
 	}
-	r.setArgs(Tokens(r.Matches, r.Target))
+	r.SetArgs(Tokens(r.Matches, r.Target))
 }
 
 // listed reports whether any part lists a chain of the table.
 func (l *lister) listed(table, chain string) bool {
 	return l.chains[tableChain{table, chain}]
+}
+
+// IsChainName reports whether a word behind -j can only be the name of a chain, because there is no such target.
+func IsChainName(word string) bool {
+	return targets[word] == nil && !isOtherTarget(word) && chainNameFault(word) == ""
 }
 
 // chainNameFault returns the reason why a chain cannot have that name; empty: it can.
@@ -134,62 +138,52 @@ func chainNameFault(name string) string {
 	return ""
 }
 
-// noteUnlisted notes what was not listed: chains, built-in ones, whole tables.
-func (l *lister) noteUnlisted() {
+// NoteUnlisted adds to the listing what the text does not have: chains, built-in ones, whole tables. It sorts its notes by line.
+func (d *Dump) NoteUnlisted() {
+	note := func(line int, format string, args ...any) {
+		d.Listing.Incomplete = append(d.Listing.Incomplete, Note{line, fmt.Sprintf(format, args...)})
+	}
 	missing := slices.DeleteFunc(TableNames(), func(name string) bool {
-		return l.dump.Listing.empty[name] || slices.Contains(l.dump.Listing.Hidden, name)
+		return d.Table(name) != nil || slices.Contains(d.Listing.Empty, name) || slices.Contains(d.Listing.Hidden, name)
 	})
-	for _, t := range l.dump.Tables {
-		missing = slices.DeleteFunc(missing, func(name string) bool { return name == t.Name })
+	open := 0
+	for _, t := range d.Tables {
 		builtins := BuiltinChains(t.Name)
-		var jumped []string
-		line := 0
+		seen := make(map[string]bool)
 		for _, c := range t.Chains {
 			builtins = slices.DeleteFunc(builtins, func(name string) bool { return name == c.Name })
+			seen[c.Name] = true
+			if c.Open {
+				open++
+			}
 		}
-		seen := make(map[string]bool)
+		var jumped []string
+		line := 0
 		for _, r := range t.Rules {
-			if chain, ok := jumpedTo(r.Target); ok && !seen[chain] && !l.listed(t.Name, chain) {
+			if chain := r.JumpsTo(); chain != "" && !seen[chain] {
 				seen[chain] = true
 				jumped = append(jumped, chain)
-				if line == 0 {
-					line = r.Line
-				}
+				line = cmp.Or(line, r.Line)
 			}
 		}
 		if len(jumped) > 0 {
-			l.note("jumps "+t.Name, line, "table %s: rules jump to chains that are not listed: %s", t.Name, some(jumped))
+			note(line, "table %s: rules jump to chains that are not listed: %s", t.Name, quantity.Some(jumped, mostListed))
 		}
 		if len(builtins) > 0 {
-			l.note("builtin "+t.Name, t.Line, "table %s: built-in chains are not listed: %s", t.Name, some(builtins))
+			note(t.Line, "table %s: built-in chains are not listed: %s", t.Name, quantity.Some(builtins, mostListed))
 		}
 	}
 	if len(missing) > 0 {
-		l.note("tables", 0, "tables are not listed: %s", some(missing))
+		note(0, "tables are not listed: %s", quantity.Some(missing, mostListed))
 	}
-	if n := len(l.dump.Listing.open); n > 0 {
-		l.note("open", 0, "%s may have rules that are not in the text", quantity.Count(n, "listed chain"))
+	if open > 0 {
+		note(0, "%s may have rules that are not in the text", quantity.Count(open, "listed chain"))
 	}
+	slices.SortStableFunc(d.Listing.Incomplete, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
 }
 
-func jumpedTo(t Target) (string, bool) {
-	switch t := t.(type) {
-	case Jump:
-		return t.Chain, true
-	case Goto:
-		return t.Chain, true
-	}
-	return "", false
-}
-
-// some returns the first names of a list, and the number of the others.
-func some(names []string) string {
-	const most = 8
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
+// mostListed is how many names a note lists.
+const mostListed = 8
 
 // guessTables finds the tables of parts without a command line. Then the listed chains are known.
 func (l *lister) guessTables() {
@@ -207,8 +201,8 @@ func (l *lister) guessTables() {
 	}
 }
 
-// onlyTable is the only table that may have a target; empty: all may, or there is no such target.
-func onlyTable(name string) string {
+// TargetTable is the only table that may have a target; empty: all may, or there is no such target.
+func TargetTable(name string) string {
 	if t := targets[name]; t != nil {
 		return t.table
 	}
@@ -240,7 +234,7 @@ var chainsOf = []struct{ prefix, table string }{
 func (p *part) guess() (table, why string) {
 	for _, c := range p.chains {
 		for _, r := range c.rows {
-			if table := onlyTable(r.target.Text); table != "" {
+			if table := TargetTable(r.target.Text); table != "" {
 				return table, fmt.Sprintf("the only one that may have the target %s (line %d)", r.target.Text, r.line)
 			}
 		}
@@ -255,11 +249,11 @@ func (p *part) guess() (table, why string) {
 		}
 	}
 	for _, c := range p.chains {
-		if table, ok := tableOfChain(c.Name); ok {
+		if table := UsualTable(c.Name); table != "" {
 			return table, "the one where chain " + c.Name + " is usual"
 		}
 		for _, r := range c.rows {
-			if table, ok := tableOfChain(r.target.Text); ok {
+			if table := UsualTable(r.target.Text); table != "" {
 				return table, "the one where chain " + r.target.Text + " is usual"
 			}
 		}
@@ -272,11 +266,12 @@ func (p *part) guess() (table, why string) {
 	return order[0], "the most usual one"
 }
 
-func tableOfChain(name string) (string, bool) {
+// UsualTable is the table in which the programs that write such a chain have it; empty: the name is of no known program.
+func UsualTable(chain string) string {
 	for _, c := range chainsOf {
-		if strings.HasPrefix(name, c.prefix) {
-			return c.table, true
+		if strings.HasPrefix(chain, c.prefix) {
+			return c.table
 		}
 	}
-	return "", false
+	return ""
 }

@@ -8,9 +8,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
-// unreadable is the name of a match for what cannot be read: whether it matches is not known.
-const unreadable = "unreadable"
-
 // maxMended is how many options of a rule may be unreadable before all of it is.
 const maxMended = 32
 
@@ -44,10 +41,9 @@ func mend(r *Rule, family Family, table string, declared map[string]bool) (lostO
 	}
 	for range maxMended {
 		r.Matches, r.Target = nil, nil
-		a := analysis{family: family, table: table, declared: declared}
-		e := a.analyse(r, args)
+		options, e := r.Interpret(args, family, table, declared)
 		if e == nil {
-			lostOptions = a.lost
+			lostOptions = options
 			break
 		}
 		at := slices.IndexFunc(args, func(t Token) bool { return t.Column == e.Column })
@@ -70,13 +66,13 @@ func mend(r *Rule, family Family, table string, declared map[string]bool) (lostO
 		}
 	}
 	if len(lost) > 0 {
-		r.Matches = append(r.Matches, UnknownMatch{Match: unreadable, Args: lost})
+		r.Matches = append(r.Matches, UnknownMatch{Match: Unreadable, Args: lost})
 	}
 	return lostOptions, first
 }
 
 func jumpIndex(args []Token) int {
-	return slices.IndexFunc(args, func(t Token) bool { return t.is("-j", "--jump", "-g", "--goto") })
+	return slices.IndexFunc(args, func(t Token) bool { return t.Is("-j", "--jump", "-g", "--goto") })
 }
 
 // optionAround is the option with its values, and a "!", that a word belongs to.
@@ -85,10 +81,10 @@ func optionAround(args []Token, at int) (begin, end int) {
 	for begin > 0 && !looksLikeOption(args[begin]) {
 		begin--
 	}
-	for end < len(args) && !looksLikeOption(args[end]) && !args[end].is("!") {
+	for end < len(args) && !looksLikeOption(args[end]) && !args[end].Is("!") {
 		end++
 	}
-	if begin > 0 && args[begin-1].is("!") {
+	if begin > 0 && args[begin-1].Is("!") {
 		begin--
 	}
 	return begin, end

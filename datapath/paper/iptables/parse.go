@@ -29,23 +29,18 @@ func Parse(r io.Reader, options Options) (*Dump, error) {
 }
 
 func parse(text string, options Options) (*Dump, error) {
-	d, _, err := parseMasked(text, options)
-	return d, err
-}
-
-// parseMasked also reports whether words of rules are masked; see [isMasked].
-func parseMasked(text string, options Options) (d *Dump, masked bool, err error) {
 	p := reader{dump: &Dump{}}
 	p.read(text)
 	p.settleFamily(options.Family)
 	for i, t := range p.dump.Tables {
 		p.typeRules(t, p.all[i])
 	}
-	p.dump.Notes = p.lost.notes()
+	p.dump.Notes = MergeNotes(p.lost)
+	p.dump.Backend, p.dump.Written = p.header.Backend, p.header.Written
 	if err := p.errors.err(); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	return p.dump, p.masked, nil
+	return p.dump, nil
 }
 
 // reader goes through the lines of a dump.
@@ -54,7 +49,7 @@ type reader struct {
 	table  *Table // nil: outside of any
 	number int    // of the line, from 1
 	before []string
-	family Family // by the header
+	header Header // the first that shows the family
 	addrs  Family // by the first address
 	errors errorList
 	rest   string            // of the text, behind the line
@@ -62,8 +57,7 @@ type reader struct {
 	all    []map[string]bool // of each table
 	// undeclared are the columns of the chains of rules that no line before declares.
 	undeclared map[*Rule]int
-	lost       lostList
-	masked     bool    // words of rules are
+	lost       []Note
 	words      []Token // of the line, used again for the next one
 	rules      slab[Rule]
 	declared   slab[Chain]
@@ -108,8 +102,10 @@ func (p *reader) read(text string) {
 func (p *reader) line(line string, begin int) {
 	content := strings.TrimRight(line[begin:], " \t\r")
 	if content == "" || content[0] == '#' {
-		if p.family == FamilyUnknown && content != "" {
-			p.family = familyOfHeader(content)
+		if p.header.Family == FamilyUnknown && content != "" {
+			if h, ok := ParseHeader(content); ok {
+				p.header = h
+			}
 		}
 		p.before = append(p.before, line)
 		return
@@ -208,11 +204,12 @@ func (p *reader) chain(content string, column int) {
 		c.Policy = PolicyNone // iptables-nft ignores it
 	}
 	if len(words) > 2 {
-		c.Counters = parseCounters(words[2].Text) // without --counters, iptables-restore ignores what follows
+		c.Counters = ParseCounters(words[2].Text) // without --counters, iptables-restore ignores what follows
 	}
 }
 
-func parseCounters(text string) *Counters {
+// ParseCounters reads "[12:3456]"; nil: the text is something else.
+func ParseCounters(text string) *Counters {
 	inner, ok := strings.CutPrefix(text, "[")
 	inner, closed := strings.CutSuffix(inner, "]")
 	packets, bytes, colon := strings.Cut(inner, ":")
@@ -244,7 +241,7 @@ func (p *reader) rule(content string, column int) {
 	p.words = words
 	r := Rule{Line: p.number}
 	if strings.HasPrefix(words[0].Text, "[") {
-		if r.Counters = parseCounters(words[0].Text); r.Counters == nil || words[0].Quoted {
+		if r.Counters = ParseCounters(words[0].Text); r.Counters == nil || words[0].Quoted {
 			p.fail(column, fmt.Sprintf("%.40q are no counters", words[0].Text), "[packets:bytes]")
 			return
 		}
@@ -256,7 +253,7 @@ func (p *reader) rule(content string, column int) {
 	case len(words)+len(rest) == 0 && command.Text == "":
 		p.fail(end, "no rule behind the counters", "-A")
 		return
-	case !command.is("-A"):
+	case !command.Is("-A"):
 		p.fail(command.Column, fmt.Sprintf("command %.40q", command.Text), "-A, the only one that iptables-save writes")
 		return
 	case len(rest) == 0:
@@ -271,13 +268,13 @@ func (p *reader) rule(content string, column int) {
 		words = append(words[:len(words):len(words)], rest[1:]...)
 	}
 	r.Chain = chain.Text
-	for _, args := range separate(words) {
+	for _, args := range Separate(words) {
 		args = slices.Clone(args)
 		r.words = &args
 		p.add(r, chain.Column)
 	}
 	if p.addrs == FamilyUnknown {
-		p.addrs = familyOfRule(words)
+		p.addrs = FamilyOf(words)
 	}
 }
 
@@ -288,7 +285,7 @@ func (p *reader) savedRule(content string, column int) bool {
 	if content[0] == '[' {
 		var counters string
 		counters, text, _ = strings.Cut(content, " ")
-		if r.Counters = parseCounters(counters); r.Counters == nil {
+		if r.Counters = ParseCounters(counters); r.Counters == nil {
 			return false
 		}
 	}
@@ -328,7 +325,7 @@ func (p *reader) add(r Rule, chain int) {
 // settleFamily chooses the family: by the header, or else by the first address, or else by the
 // caller's option.
 func (p *reader) settleFamily(given Family) {
-	for _, f := range []Family{p.family, p.addrs, given, IPv4} {
+	for _, f := range []Family{p.header.Family, p.addrs, given, IPv4} {
 		if f != FamilyUnknown {
 			p.dump.Family = f
 			return
@@ -343,10 +340,7 @@ func (p *reader) typeRules(t *Table, declared map[string]bool) {
 		return p.typeSome(t, declared, t.Rules[from:to])
 	}) {
 		p.errors = append(p.errors, found.errors...)
-		p.masked = p.masked || found.masked
-		for _, n := range found.lost {
-			p.lost.add(n.Line, n.Text)
-		}
+		p.lost = append(p.lost, found.lost...)
 		for _, r := range found.foreign {
 			foreign[r] = true
 		}
@@ -361,7 +355,6 @@ type typed struct {
 	errors  errorList
 	lost    []Note
 	foreign []*Rule
-	masked  bool // a word is
 }
 
 // typeSome sets the matches and targets of some rules of a table. It does not change the reader.
@@ -378,7 +371,6 @@ func (p *reader) typeSome(t *Table, declared map[string]bool, rules []*Rule) (fo
 		}
 		args, e := r.appendArgs(words[:0])
 		if words = args; e == nil {
-			found.masked = found.masked || isMasked(args)
 			e = a.analyse(r, args)
 		}
 		if e != nil {

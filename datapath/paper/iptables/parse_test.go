@@ -161,7 +161,7 @@ func FuzzParse(f *testing.F) {
 		// The typed matches and the target are a rule of the same meaning.
 		for _, table := range d.Tables {
 			for _, r := range table.Rules {
-				r.setArgs(Tokens(r.Matches, r.Target))
+				r.SetArgs(Tokens(r.Matches, r.Target))
 			}
 		}
 		typed := d.String()
@@ -171,7 +171,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, table := range again.Tables {
 			for _, r := range table.Rules {
-				r.setArgs(Tokens(r.Matches, r.Target))
+				r.SetArgs(Tokens(r.Matches, r.Target))
 			}
 		}
 		if again.String() != typed {

@@ -170,7 +170,7 @@ func misses(p *pastedLine) bool {
 	if !ruleContent.MatchString(p.text) {
 		return false
 	}
-	words := fields(p.text)
+	words := Fields(p.text)
 	return jumpIndex(words) < 0 || endsOpen(words)
 }
 
@@ -254,11 +254,11 @@ func (p *pastedLine) isWhole() bool {
 	}
 	args := s.rule.Args()
 	chains := make(map[string]bool)
-	if jump := jumpIndex(args); jump >= 0 && jump+1 < len(args) && targets[args[jump+1].Text] == nil && chainNameFault(args[jump+1].Text) == "" {
+	if jump := jumpIndex(args); jump >= 0 && jump+1 < len(args) && IsChainName(args[jump+1].Text) {
 		chains[args[jump+1].Text] = true
 	}
-	a := analysis{family: cmp.Or(familyOfRule(args), IPv4), declared: chains}
-	return a.analyse(&Rule{}, args) == nil
+	_, e := new(Rule).Interpret(args, cmp.Or(FamilyOf(args), IPv4), "", chains)
+	return e == nil
 }
 
 // continuesWord reports whether a line is the rest of one that filled the screen.
@@ -296,14 +296,14 @@ func continues(above *pastedLine, rest string, escaped bool) bool {
 const maxWrapped = 4096
 
 func openQuote(text string) bool {
-	_, e := split(text, 1)
+	_, e := Split(text)
 	return e != nil
 }
 
 // hasContent reports whether a line of the text is of iptables.
 func hasContent(text string) bool {
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); isContent(line) && !isCommandContent(line) || isChainLine(fields(line)) {
+		if line = strings.TrimSpace(line); isContent(line) && !isCommandContent(line) || IsChainLine(line) {
 			return true
 		}
 	}

@@ -283,7 +283,7 @@ func nflogPhrase(w *wording, _ bool) bool {
 // quotedText reads a text that is quoted as in iptables-save.
 func (w *wording) quotedText(option string) bool {
 	for end := w.at + 1; end <= len(w.words); end++ {
-		words, e := split(joined(w.words[w.at:end]), 1)
+		words, e := Split(joined(w.words[w.at:end]))
 		if e == nil {
 			if len(words) == 1 {
 				w.logText(option, words[0].Text, end)

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// fields splits a line into words, with their columns. A non-breaking space, as on web pages, is a
+// Fields splits a line at its spaces into words with their columns; quotes have no meaning. A non-breaking space, as on web pages, is a
 // space.
-func fields(line string) []Token {
+func Fields(line string) []Token {
 	line = strings.ReplaceAll(line, "\u00a0", "  ") // as many bytes, for the columns
 	var words []Token
 	for i := 0; i < len(line); {
@@ -58,10 +58,10 @@ func parseColumns(words []Token) (columns, bool) {
 	return c, ok && take("source", "destination") && len(rest) == 0
 }
 
-// namesColumns reports whether a line of the text has the names of the columns.
-func namesColumns(text string) bool {
+// NamesColumns reports whether a line of the text has the names of the columns of a listing.
+func NamesColumns(text string) bool {
 	for line := range strings.Lines(text) {
-		if _, ok := parseColumns(fields(line)); ok {
+		if _, ok := parseColumns(Fields(line)); ok {
 			return true
 		}
 	}

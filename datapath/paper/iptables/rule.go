@@ -175,10 +175,18 @@ func (a *analysis) analyse(r *Rule, args []Token) *Error {
 	return a.build(r)
 }
 
+// Interpret sets the matches and the target of the rule to what some words mean in a table; declared are its chains. lost says which of them are
+// printed without options that they need.
+func (r *Rule) Interpret(words []Token, family Family, table string, declared map[string]bool) (lost []string, fault *Error) {
+	a := analysis{family: family, table: table, declared: declared}
+	fault = a.analyse(r, words)
+	return a.lost, fault
+}
+
 // next reads one option.
 func (a *analysis) next() *Error {
 	first, negated := a.args[a.at], false
-	if first.is("!") && a.at+1 < len(a.args) {
+	if first.Is("!") && a.at+1 < len(a.args) {
 		negated = true
 		a.at++
 	}
@@ -208,7 +216,7 @@ func (a *analysis) next() *Error {
 	}
 	a.at++
 	// iptables before 1.4.3 prints the "!" behind the option.
-	if shape.negatable && shape.values > 0 && !negated && len(a.args)-a.at > shape.values && a.args[a.at].is("!") {
+	if shape.negatable && shape.values > 0 && !negated && len(a.args)-a.at > shape.values && a.args[a.at].Is("!") {
 		o.negated = true
 		a.at++
 	}
@@ -248,7 +256,7 @@ func (a *analysis) owner(name Token) (shape, *section) {
 	if s, ok := genericShapes[name.Text]; ok {
 		// iptables-save prints the short names, and modules have options with the long
 		// ones: -m policy --proto esp.
-		if !unknown || !strings.HasPrefix(name.Text, "--") || name.is("--match", "--jump", "--goto") {
+		if !unknown || !strings.HasPrefix(name.Text, "--") || name.Is("--match", "--jump", "--goto") {
 			return s, &a.generic
 		}
 	}
@@ -479,6 +487,9 @@ func (a *analysis) build(r *Rule) *Error {
 	return nil
 }
 
+// Unreadable is the name of an [UnknownMatch], or [UnknownTarget], for words that cannot be read.
+const Unreadable = "unreadable"
+
 // UnknownMatch is a match whose module this package does not know.
 type UnknownMatch struct {
 	Match string
@@ -497,7 +508,7 @@ func (m UnknownMatch) unknown(*Context) string {
 	switch {
 	case m.Match == notListed:
 		return "the listing does not show its interfaces, as iptables -L -v would"
-	case m.Match != unreadable:
+	case m.Match != Unreadable:
 		return Describe(m) + " is not simulated"
 	case len(m.Args) == 0:
 		return "part of the rule cannot be read"

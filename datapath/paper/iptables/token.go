@@ -56,8 +56,8 @@ func (t Token) String() string {
 	return b.String()
 }
 
-// is reports whether the word is one of these and not in quotes: a comment "-j" is no jump.
-func (t Token) is(words ...string) bool {
+// Is reports whether the word is one of these and not in quotes: a comment "-j" is no jump.
+func (t Token) Is(words ...string) bool {
 	if t.Quoted {
 		return false
 	}
@@ -69,14 +69,13 @@ func (t Token) is(words ...string) bool {
 	return false
 }
 
-// split splits a line into words, as iptables-restore does: a closing quote ends the word, a quote
-// may open in the middle of one, a backslash escapes only inside quotes. column is that of the
-// line's first byte.
-func split(line string, column int) ([]Token, *Error) {
-	return appendWords(make([]Token, 0, 1+strings.Count(line, " ")), line, column)
+// Split splits a line into words, as iptables-restore does: a closing quote ends the word, a quote
+// may open in the middle of one, a backslash escapes only inside quotes.
+func Split(line string) ([]Token, *Error) {
+	return appendWords(make([]Token, 0, 1+strings.Count(line, " ")), line, 1)
 }
 
-// appendWords appends the words of a line, as split finds them.
+// appendWords appends the words of a line, as Split finds them; column is that of its first byte.
 func appendWords(tokens []Token, line string, column int) ([]Token, *Error) {
 	for i := 0; i < len(line); {
 		if blank(line[i]) {
@@ -135,7 +134,7 @@ func opened(line string) bool {
 	if strings.IndexByte(line, '\\') < 0 {
 		return strings.Count(line, `"`)%2 == 1
 	}
-	_, e := split(line, 1)
+	_, e := Split(line)
 	return e != nil
 }
 
@@ -146,7 +145,7 @@ func beginsLine(text string) bool {
 			return true
 		}
 	}
-	return text[0] == '[' && parseCounters(text[:strings.IndexByte(text+"]", ']')]+"]") != nil
+	return text[0] == '[' && ParseCounters(text[:strings.IndexByte(text+"]", ']')]+"]") != nil
 }
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }

@@ -3,6 +3,7 @@ package iptables
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -55,8 +56,8 @@ func unprintedOf(table string, r *Rule) string {
 		table == "filter" && r.Chain == "KUBE-FIREWALL" && r.Target == Drop && conditions(r) == 0 && commentOf(r) == "kubernetes firewall for dropping marked packets":
 		return "mark --mark"
 	}
-	jump, ok := jumpedTo(r.Target)
-	if _, rejects := r.Target.(Reject); !rejects && (!ok || !strings.HasPrefix(jump, "KUBE-")) {
+	jump := r.JumpsTo()
+	if _, rejects := r.Target.(Reject); !rejects && !strings.HasPrefix(jump, "KUBE-") {
 		return ""
 	}
 	if protocol := transportOf(r); protocol != "" && portChain(r.Chain, jump) && conditions(r) == 0 {
@@ -79,9 +80,8 @@ func portChain(chain, jump string) bool {
 func transportOf(r *Rule) string {
 	for _, m := range r.Matches {
 		if p, ok := m.(Protocol); ok && !p.Negated {
-			switch p.Number {
-			case protoTCP, protoUDP, protoSCTP:
-				return strings.ToLower(ProtocolName(p.Number))
+			if name := strings.ToLower(ProtocolName(p.Number)); slices.Contains([]string{"tcp", "udp", "sctp"}, name) {
+				return name
 			}
 		}
 	}

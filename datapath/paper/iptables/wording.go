@@ -262,7 +262,7 @@ func unoptioned(words []Token) []Token {
 	if len(words) == 0 {
 		return nil
 	}
-	kept, e := split(joined(words), 0)
+	kept, e := Split(joined(words))
 	if e != nil {
 		kept = slices.Clone(words)
 	}

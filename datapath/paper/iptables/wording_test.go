@@ -193,7 +193,7 @@ func TestWordings(t *testing.T) {
 		for _, text := range []string{
 			rowListing(c.row, c.rest), columnT(rowListing(c.row, c.rest)), verboseListing(c.row, c.rest),
 		} {
-			d, err := ParseListing(strings.NewReader(text), Options{})
+			d, err := parseListing(text, Options{})
 			if err != nil {
 				t.Errorf("%s%v", text, err)
 				continue

@@ -104,7 +104,7 @@ func (b *backend) compile(t *iptables.Table) error {
 		if c.Base != nil {
 			known.builtin, known.policy = true, iptables.PolicyAccept
 		}
-		known.line = c.Line
+		known.line, known.open = c.Line, c.Open
 		if c.Policy != iptables.PolicyNone {
 			known.policy = c.Policy
 		}
@@ -126,8 +126,7 @@ func (b *backend) compile(t *iptables.Table) error {
 			}
 		}
 		compiled := rule{Rule: r, mixed: !b.native() && !slices.IsSortedFunc(r.Matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })}
-		name := target(r)
-		if name != "" {
+		if name := r.JumpsTo(); name != "" {
 			compiled.jump = chains[name]
 			if compiled.jump == nil && b.dump.Listing == nil {
 				return fmt.Errorf("line %d: there is no chain %s in table %s", r.Line, name, t.Name)
@@ -145,7 +144,6 @@ func (b *backend) compile(t *iptables.Table) error {
 	for i := range all {
 		c := &all[i]
 		c.file, c.index = file, newIndex(c.rules)
-		c.open = b.dump.Open(t.Name, c.name)
 	}
 	return checkNesting(all)
 }
@@ -159,17 +157,6 @@ func ofNFTables(t *iptables.Table) bool {
 	return slices.ContainsFunc(t.Before, func(line string) bool {
 		return strings.Contains(line, "(nf_tables)")
 	})
-}
-
-// target is the chain that a rule jumps or goes to; empty: none.
-func target(r *iptables.Rule) string {
-	switch t := r.Target.(type) {
-	case iptables.Jump:
-		return t.Chain
-	case iptables.Goto:
-		return t.Chain
-	}
-	return ""
 }
 
 func rank(m iptables.Match) int {

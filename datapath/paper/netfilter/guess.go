@@ -213,7 +213,7 @@ func (g *guesser) kubeProxy() bool {
 // kubernetes reports whether programs of a cluster's node wrote some of the rules.
 func (g *guesser) kubernetes() bool {
 	return g.anyHint(func(h *hint) bool {
-		return strings.HasPrefix(h.Chain, "KUBE-") || strings.HasPrefix(target(h.Rule), "KUBE-") || marksMasquerade(h.Rule)
+		return strings.HasPrefix(h.Chain, "KUBE-") || strings.HasPrefix(h.Rule.JumpsTo(), "KUBE-") || marksMasquerade(h.Rule)
 	})
 }
 
@@ -235,7 +235,7 @@ func forNodePorts(r *iptables.Rule) bool {
 const servicesChain = "KUBE-SERVICES"
 
 func isTo(r *iptables.Rule, chain string) bool {
-	name := target(r)
+	name := r.JumpsTo()
 	return name == chain
 }
 

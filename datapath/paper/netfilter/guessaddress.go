@@ -158,7 +158,7 @@ func (g *guesser) balanced(a netip.Addr) bool {
 	return g.anyHint(func(h *hint) bool {
 		to, ok := h.wanted()
 		return ok && to == a && h.Chain == servicesChain && slices.ContainsFunc([]string{"KUBE-FW-", "KUBE-XLB-", "KUBE-EXT-"}, func(prefix string) bool {
-			return strings.HasPrefix(target(h.Rule), prefix)
+			return strings.HasPrefix(h.Rule.JumpsTo(), prefix)
 		})
 	})
 }

@@ -241,7 +241,7 @@ func (g *guesser) namedPodDevices() []namedDevice {
 // openShift reports whether OpenShift SDN wrote some of the rules: its pods are behind tun0.
 func (g *guesser) openShift() bool {
 	return g.anyHint(func(h *hint) bool {
-		return strings.HasPrefix(h.Chain, "OPENSHIFT-") || strings.HasPrefix(target(h.Rule), "OPENSHIFT-")
+		return strings.HasPrefix(h.Chain, "OPENSHIFT-") || strings.HasPrefix(h.Rule.JumpsTo(), "OPENSHIFT-")
 	})
 }
 

@@ -161,7 +161,7 @@ func approachRules(t *iptables.Table, hints []hint) {
 		} else {
 			in[i] = of(h.Chain)
 		}
-		if name := target(h.Rule); name != "" {
+		if name := h.Rule.JumpsTo(); name != "" {
 			to := of(name)
 			to.jumps = append(to.jumps, jumpHint{i, in[i]})
 		} else if lookup, ok := h.Target.(iptables.NativeTarget); ok {

@@ -160,7 +160,7 @@ func (r *rule) destination(in *chain, name string) *chain {
 }
 
 func isJump(r *rule) bool {
-	name := target(r.Rule)
+	name := r.Rule.JumpsTo()
 	return name != ""
 }
 

@@ -44,7 +44,7 @@ func (s *sample) report(h *replay.History, c *Config) *Report {
 	r.All = newGroup(s.flows, c.Confidence)
 	if len(invalid) > 0 {
 		r.All.invalid()
-		r.All.warn(Interference, "the estimate of connect latency is invalid, as in "+few(invalid))
+		r.All.warn(Interference, "the estimate of connect latency is invalid, as in "+quantity.Some(invalid, 5))
 	}
 	return r
 }
@@ -94,7 +94,7 @@ func (s *service) warn(g *Group, significance float64) {
 		for _, u := range g.Unlogged {
 			list = append(list, fmt.Sprintf("%s (%.1f %%)", u.Endpoint, 100*u.Share))
 		}
-		g.warn(Overlap, fmt.Sprintf("no overlap: %s selects endpoints to which no flow of the log went: %s", s.algorithm, few(list)))
+		g.warn(Overlap, fmt.Sprintf("no overlap: %s selects endpoints to which no flow of the log went: %s", s.algorithm, quantity.Some(list, 5)))
 	}
 	if s.feedback {
 		g.invalid()
@@ -109,13 +109,4 @@ func (s *service) warn(g *Group, significance float64) {
 
 func (g *Group) has(kind string) bool {
 	return slices.ContainsFunc(g.Warnings, func(w Warning) bool { return w.Kind == kind })
-}
-
-// few lists the first names.
-func few(names []string) string {
-	const enough = 5
-	if n := len(names); n > enough {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), n-enough)
-	}
-	return strings.Join(names, ", ")
 }
