@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
+	"unicode/utf16"
 )
 
 // TestReadEncodings reads files as Windows and archives leave them.
@@ -26,12 +27,8 @@ func TestReadEncodings(t *testing.T) {
 	}
 }
 
-// wide is ASCII as UTF-16.
-func wide(text string, order binary.AppendByteOrder) string {
-	var b []byte
-	for _, r := range text {
-		b = order.AppendUint16(b, uint16(r))
-	}
+func wide(text string, order binary.ByteOrder) string {
+	b, _ := binary.Append(nil, order, utf16.Encode([]rune(text)))
 	return string(b)
 }
 

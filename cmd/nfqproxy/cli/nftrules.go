@@ -7,8 +7,8 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/pastedrules"
 )
 
 // peeked is how much of a text shows what it is.
@@ -19,13 +19,13 @@ func looksLikeRuleset(begin string) bool {
 	if nftables.Looks(begin) {
 		return true
 	}
-	_, ok := iptables.UncoverRuleset(begin)
+	_, ok := pastedrules.UncoverRuleset(begin)
 	return ok
 }
 
 // readRuleset reads a ruleset of nftables. An error has the line and the column, and not the file.
 func readRuleset(name string, in io.Reader) (*nftables.Ruleset, error) {
-	ruleset, err := nftables.ReadExcerpt(name, in, iptables.UncoverRuleset)
+	ruleset, err := nftables.ReadExcerpt(name, in, pastedrules.UncoverRuleset)
 	if fault := (*nftables.Error)(nil); errors.As(err, &fault) {
 		if strings.HasPrefix(fault.Problem(), "the end of the file") {
 			return nil, fmt.Errorf("line %d: the end of the ruleset is missing (%s): give all of the output of nft list ruleset", fault.Line, fault.Problem())

@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/pastedrules"
 )
 
 // ruleFile is a file with rules.
@@ -77,7 +78,7 @@ func readRules(stderr io.Writer, files []ruleFile, family iptables.Family) ([]*i
 }
 
 // read reads one file. It has at least one dump, and each dump a table.
-func (f *ruleFile) read(family iptables.Family) (*iptables.Input, error) {
+func (f *ruleFile) read(family iptables.Family) (*pastedrules.Input, error) {
 	name := f.name
 	in, err := f.open()
 	if err != nil {
@@ -103,7 +104,7 @@ func (f *ruleFile) read(family iptables.Family) (*iptables.Input, error) {
 }
 
 // readInput reads rules of iptables or nftables. Those of nftables are rules of both families.
-func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Input, error) {
+func readInput(name string, in io.Reader, family iptables.Family) (*pastedrules.Input, error) {
 	text := sized{bufio.NewReaderSize(in, 1<<16), in}
 	begin, _ := text.Peek(peeked)
 	if lacksBeginning(begin) {
@@ -111,7 +112,7 @@ func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Inp
 	}
 	if !looksLikeRuleset(string(begin)) {
 		what := foreign(string(begin), "--rules")
-		input, err := iptables.ReadInput(text, iptables.Options{Family: family})
+		input, err := pastedrules.Read(text, iptables.Options{Family: family})
 		if err != nil && what != "" {
 			return nil, errors.New(what)
 		}
@@ -121,7 +122,7 @@ func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Inp
 	if err != nil {
 		return nil, err
 	}
-	input := &iptables.Input{}
+	input := &pastedrules.Input{}
 	for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
 		d, notes := nftrules.Compile(ruleset, f)
 		if d != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/pastedrules"
 )
 
 // ruleset is rules of iptables as text, to be changed by others and by hand.
@@ -171,7 +172,7 @@ func (b backend) save(ns *netns.Namespace) (string, error) {
 
 // read is the rules as doctor gets them.
 func read(text, file string) ([]*iptables.Dump, error) {
-	in, err := iptables.ReadInput(strings.NewReader(text), iptables.Options{Family: iptables.IPv4})
+	in, err := pastedrules.Read(strings.NewReader(text), iptables.Options{Family: iptables.IPv4})
 	if err != nil {
 		return nil, err
 	}

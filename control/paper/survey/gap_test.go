@@ -10,11 +10,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/pastedrules"
 )
 
 func surveyOf(t *testing.T, text string) *Survey {
 	t.Helper()
-	input, err := iptables.ReadInput(strings.NewReader(text), iptables.Options{})
+	input, err := pastedrules.Read(strings.NewReader(text), iptables.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestOutsider(t *testing.T) {
 		{rules: "-A FORWARD -s 203.0.113.0/24 -j DROP\n-A FORWARD -s 198.51.100.0/24 -j DROP\n-A FORWARD -s 192.0.2.0/24 -j DROP", want: "198.18.0.9"},
 		{rules: "-A FORWARD -s 128.0.0.0/1 -j DROP", want: "203.0.113.9"}, // nothing is left
 	} {
-		input, err := iptables.ReadInput(strings.NewReader("*filter\n:FORWARD ACCEPT [0:0]\n"+tt.rules+"\nCOMMIT\n"), iptables.Options{})
+		input, err := pastedrules.Read(strings.NewReader("*filter\n:FORWARD ACCEPT [0:0]\n"+tt.rules+"\nCOMMIT\n"), iptables.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,10 +55,14 @@ func variants(d *Dump, random *rand.Rand) []example {
 					}
 					add(t.Name, r.Chain, slices.Concat(args[:i], tokens, args[i+1:]))
 				}
-				if looksLikeOption(w) {
+				if isOption(w) {
 					with("!", w.Text)
 					with()
-					if _, end := optionAround(args, i); end > i+1 { // twice
+					end := i + 1
+					for end < len(args) && !isOption(args[end]) && !args[end].Is("!") {
+						end++
+					}
+					if end > i+1 { // twice
 						add(t.Name, r.Chain, slices.Concat(args[:end], args[i:end], args[end:]))
 					}
 					with(w.Text[:len(w.Text)-1])
@@ -87,6 +91,10 @@ const loadEach = `while IFS=' ' read -r table rule; do
 		"$1-save" -t "$table" | grep '^-A'; echo .
 	else echo '!'; fi
 done`
+
+func isOption(t Token) bool { return !t.Quoted && optionName.MatchString(t.Text) }
+
+var optionName = regexp.MustCompile(`^-\D`)
 
 // TestKernelAcceptsVariants changes words of rules and gives each to iptables-restore of both back ends. A rule that one
 // loads has to be read, and what iptables-save prints then means what is read of the rule.

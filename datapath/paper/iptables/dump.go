@@ -1,7 +1,7 @@
 // Package iptables is the text of iptables-save and ip6tables-save, and of the ipset save file
 // that goes with it: [Parse] reads a dump into tables, chains and rules with typed matches and
-// targets, and [Dump.WriteTo] prints it again. [ParseListing] does the same for the output of
-// iptables -L, and [Read] for both.
+// targets, and [Dump.WriteTo] prints it again. [Read] does the same for the output of iptables -L,
+// too. Package pastedrules reads what people make of either.
 //
 // Each match and each target is one file: its text, its form in the kernel, and its effect on a packet,
 // which a [Context] evaluates. The order in which tables, chains and rules are evaluated, connection
@@ -43,7 +43,7 @@ type Dump struct {
 	File string
 	// Notes are what could not be read of rules, each once with its first line.
 	Notes []Note
-	// Listing has the unknown parts of a dump made by ParseListing; else nil.
+	// Listing has the unknown parts of a dump with missing parts, as that of iptables -L; else nil.
 	Listing *Listing
 	// Ruleset is what rules of nftables were made from; nil: they are of iptables.
 	Ruleset *nftables.Ruleset

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf16"
 )
 
 const ipsetSave = `create blocked hash:ip family inet hashsize 1024 maxelem 65536 timeout 300
@@ -210,7 +211,8 @@ func FuzzSets(f *testing.F) {
 		if !isPlain(text) {
 			return
 		}
-		for _, other := range []string{"\ufeff" + text, strings.ReplaceAll(text, "\n", "\r\n"), "\xff\xfe" + wide(text, binary.LittleEndian)} {
+		wide, _ := binary.Append([]byte("\xff\xfe"), binary.LittleEndian, utf16.Encode([]rune(text)))
+		for _, other := range []string{"\ufeff" + text, strings.ReplaceAll(text, "\n", "\r\n"), string(wide)} {
 			again, againErr := ParseSets(strings.NewReader(other))
 			if (err == nil) != (againErr == nil) || err == nil && !reflect.DeepEqual(sets, again) {
 				t.Errorf("%q: %v, %v", other, again, againErr)

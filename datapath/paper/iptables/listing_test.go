@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -362,7 +361,7 @@ func TestListingErrors(t *testing.T) {
 	}
 }
 
-// FuzzListing looks for text that makes ParseListing panic, or that becomes a dump which
+// FuzzListing looks for text that makes parseListing panic, or that becomes a dump which
 // cannot be printed and read again.
 func FuzzListing(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.listing")
@@ -479,11 +478,11 @@ func TestInterfacesThatAreNotListed(t *testing.T) {
 		{"DOCKER-USER (1 references)", []string{"RETURN" + all}, []bool{false}},
 	} {
 		text := "# iptables -t filter -L -n\nChain " + c.chain + "\ntarget prot opt source destination\n" + strings.Join(c.rows, "\n") + "\n"
-		in, err := ReadInput(strings.NewReader(text), Options{})
+		d, err := Read(text, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, r := range in.Dumps[0].Tables[0].Rules {
+		for i, r := range d.Tables[0].Rules {
 			hidden := slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Module() == notListed })
 			if hidden != c.want[i] {
 				t.Errorf("%s: %s: hidden %t, want %t", c.chain, r, hidden, c.want[i])
@@ -506,13 +505,4 @@ func TestFaultsAreBounded(t *testing.T) {
 	if _, err := ParseSets(strings.NewReader(strings.Repeat("nonsense\n", 100*maxFaults))); err == nil || !strings.HasSuffix(err.Error(), "and 989 more") {
 		t.Errorf("sets: %v", err)
 	}
-}
-
-// wide is ASCII as UTF-16.
-func wide(text string, order binary.AppendByteOrder) string {
-	var b []byte
-	for _, r := range text {
-		b = order.AppendUint16(b, uint16(r))
-	}
-	return string(b)
 }

@@ -20,8 +20,7 @@ type refusal struct {
 
 // otherReaders are files that read no rules of iptables-restore.
 var otherReaders = map[string]bool{
-	"ipset.go": true, "setlisting.go": true, "listing.go": true, "listtable.go": true, "listcommand.go": true, "row.go": true, "wording.go": true,
-	"paste.go": true, "command.go": true, "input.go": true, "mend.go": true, "assemble.go": true, "draft.go": true,
+	"ipset.go": true, "setlisting.go": true, "listing.go": true, "listtable.go": true, "row.go": true, "wording.go": true,
 }
 
 // sourceRefusals finds all refusals in the source of this package: calls of fail and needs, kinds of values, and

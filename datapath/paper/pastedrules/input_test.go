@@ -1,4 +1,4 @@
-package iptables
+package pastedrules
 
 import (
 	"encoding/binary"
@@ -12,8 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
@@ -179,6 +181,12 @@ func onlyRules(format string) func(string) string {
 	}
 }
 
+// wide is a text in UTF-16, as PowerShell writes it.
+func wide(text string) string {
+	b, _ := binary.Append([]byte("\xff\xfe"), binary.LittleEndian, utf16.Encode([]rune(text)))
+	return string(b)
+}
+
 func asJSON(value any) string {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -207,7 +215,7 @@ func commands(text string) string {
 }
 
 // rulesOf are the rules of a dump by table, in their order, without lines that only a whole dump has.
-func rulesOf(d *Dump) map[string][]string {
+func rulesOf(d *iptables.Dump) map[string][]string {
 	rules := make(map[string][]string)
 	for _, t := range d.Tables {
 		for _, r := range t.Rules {
@@ -219,17 +227,18 @@ func rulesOf(d *Dump) map[string][]string {
 }
 
 // printed is a rule as its matches and target are printed.
-func printed(r *Rule) string {
-	one := Rule{Chain: r.Chain, words: new(Tokens(r.Matches, r.Target))}
+func printed(r *iptables.Rule) string {
+	one := iptables.Rule{Chain: r.Chain}
+	one.SetArgs(iptables.Tokens(r.Matches, r.Target))
 	return one.String()
 }
 
 func TestReadInputAsPasted(t *testing.T) {
-	whole, err := ReadInput(strings.NewReader(pastedDump), Options{})
+	whole, err := Read(strings.NewReader(pastedDump), iptables.Options{})
 	if err != nil || len(whole.Notes) > 0 || whole.Dumps[0].Listing != nil {
 		t.Fatal(err, whole.Notes)
 	}
-	if whole.Dumps[0].Backend != BackendNFT {
+	if whole.Dumps[0].Backend != iptables.BackendNFT {
 		t.Errorf("back end %s", whole.Dumps[0].Backend)
 	}
 	typographic := strings.NewReplacer(" --", " \u2013", "-A ", "\u2013A ", " -m ", " \u2013m ", `-j`, "\u2013j")
@@ -337,7 +346,7 @@ func TestReadInputAsPasted(t *testing.T) {
 		{"Windows-1252", func(s string) string {
 			return strings.NewReplacer(` "`, " \x93", `"`, "\x94", " -m ", "\xa0-m ", "--comment", "\x96comment").Replace(s)
 		}, false},
-		{"UTF-16", func(s string) string { return "\xff\xfe" + wide(s, binary.LittleEndian) }, false},
+		{"UTF-16", func(s string) string { return wide(s) }, false},
 		{"spaces without width", func(s string) string { return strings.ReplaceAll(s, "KUBE-", "KUBE-\u200b") }, false},
 		{"colours as ^[", func(s string) string { return strings.ReplaceAll(s, "KUBE", "^[[01;31m^[[KKUBE^[[m^[[K") }, false},
 		{"colours without the escape", func(s string) string { return strings.ReplaceAll(s, "KUBE", "[01;31m[KKUBE[m[K") }, false},
@@ -359,7 +368,7 @@ func TestReadInputAsPasted(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			text := tt.change(pastedDump)
-			in, err := ReadInput(strings.NewReader(text), Options{})
+			in, err := Read(strings.NewReader(text), iptables.Options{})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
@@ -396,7 +405,7 @@ func TestReadInputOfSeveral(t *testing.T) {
 		{"commands", "iptables -P FORWARD ACCEPT\nip6tables -P FORWARD DROP\niptables -t nat -A POSTROUTING -o eth0 -j MASQUERADE\n", []string{"IPv4 unknown", "IPv6 unknown"}},
 	}
 	for _, tt := range tests {
-		in, err := ReadInput(strings.NewReader(tt.text), Options{})
+		in, err := Read(strings.NewReader(tt.text), iptables.Options{})
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
@@ -429,19 +438,19 @@ func TestReadInputKeepsDamage(t *testing.T) {
 		{`--comment "default/web:http -> 10.244.1.2:8080"`, `--comment "default/web:http -> 10.244.1.2:8080`, "KUBE-SEP-AAAAAAAAAAAAAAAA"},
 	} {
 		text := strings.Replace(pastedDump, tt.from, tt.to, 1)
-		in, err := ReadInput(strings.NewReader(text), Options{})
+		in, err := Read(strings.NewReader(text), iptables.Options{})
 		if err != nil {
 			t.Errorf("%s: %v", tt.to, err)
 			continue
 		}
 		line := strings.Count(text[:strings.Index(text, tt.to)], "\n") + 1
-		var damaged []*Rule
+		var damaged []*iptables.Rule
 		total := 0
 		for _, table := range in.Dumps[0].Tables {
 			for _, r := range table.Rules {
 				total++
-				_, unknown := r.Target.(UnknownTarget)
-				if unknown || slices.ContainsFunc(r.Matches, func(m Match) bool { _, ok := m.(UnknownMatch); return ok }) {
+				_, unknown := r.Target.(iptables.UnknownTarget)
+				if unknown || slices.ContainsFunc(r.Matches, func(m iptables.Match) bool { _, ok := m.(iptables.UnknownMatch); return ok }) {
 					damaged = append(damaged, r)
 				}
 			}
@@ -449,7 +458,7 @@ func TestReadInputKeepsDamage(t *testing.T) {
 		if len(damaged) != 1 || damaged[0].Line != line || damaged[0].Target.Name() != tt.target || total != 16 {
 			t.Errorf("%s: %d of %d rules damaged, want that of line %d: %v", tt.to, len(damaged), total, line, damaged)
 		}
-		if !slices.ContainsFunc(in.Notes, func(n Note) bool { return n.Line == line }) {
+		if !slices.ContainsFunc(in.Notes, func(n iptables.Note) bool { return n.Line == line }) {
 			t.Errorf("%s: no note of line %d: %v", tt.to, line, in.Notes)
 		}
 		if d := in.Dumps[0]; d.Listing != nil {
@@ -460,7 +469,7 @@ func TestReadInputKeepsDamage(t *testing.T) {
 
 func TestReadInputRefuses(t *testing.T) {
 	for _, text := range []string{"", "hello\n", "# *filter\n# -A INPUT -j DROP\n# COMMIT\n", "> # *filter\n> # -A INPUT -j DROP\n> # COMMIT\n", "kind: Service\nspec: {}\n", "package main\n\nfunc main() {}\n", "{\"a\": 1}\n", "no rules\x00"} {
-		in, err := ReadInput(strings.NewReader(text), Options{})
+		in, err := Read(strings.NewReader(text), iptables.Options{})
 		if err == nil && len(in.Dumps) > 0 && len(in.Dumps[0].Tables) > 0 {
 			t.Errorf("%q is read: %+v", text, in)
 		}
@@ -469,8 +478,8 @@ func TestReadInputRefuses(t *testing.T) {
 
 // TestReadInputOfDumps: a well-formed dump is read as Parse reads it.
 func TestReadInputOfDumps(t *testing.T) {
-	files, _ := filepath.Glob("testdata/*.rules*")
-	hosts, _ := filepath.Glob("testdata/hosts/*/*.rules*")
+	files, _ := filepath.Glob("../iptables/testdata/*.rules*")
+	hosts, _ := filepath.Glob("../iptables/testdata/hosts/*.rules")
 	if files = append(files, hosts...); len(files) < 5 {
 		t.Fatal(files)
 	}
@@ -479,16 +488,15 @@ func TestReadInputOfDumps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := Read(string(text), Options{})
+		want, err := iptables.Read(string(text), iptables.Options{})
 		if err != nil {
 			continue
 		}
-		in, err := ReadInput(strings.NewReader(string(text)), Options{})
+		in, err := Read(strings.NewReader(string(text)), iptables.Options{})
 		if err != nil || len(in.Dumps) != 1 {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
-		want.Backend, want.Written = in.Dumps[0].Backend, in.Dumps[0].Written
 		if !reflect.DeepEqual(in.Dumps[0], want) || len(in.Notes) > len(want.Notes) {
 			t.Errorf("%s: read otherwise, %v", file, in.Notes)
 		}
@@ -497,14 +505,14 @@ func TestReadInputOfDumps(t *testing.T) {
 
 // TestReadInputKeepsRulesApart: what is indented below a rule, and no part of it, is left out.
 func TestReadInputKeepsRulesApart(t *testing.T) {
-	whole, err := ReadInput(strings.NewReader(pastedDump), Options{})
+	whole, err := Read(strings.NewReader(pastedDump), iptables.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, below := range []string{
 		"    this one drops all", "    ^^^^^^^^^ here", "  (see the issue, it has -j DROP)", "12: # -A my-chain -j ACCEPT", "\t\"quoted\"", "    Dec 12 10:00:00 node kernel: eth0: link up",
 	} {
-		in, err := ReadInput(strings.NewReader(onlyRules("%s\n"+below)(pastedDump)), Options{})
+		in, err := Read(strings.NewReader(onlyRules("%s\n"+below)(pastedDump)), iptables.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -516,11 +524,11 @@ func TestReadInputKeepsRulesApart(t *testing.T) {
 
 // TestReadInputOfListings: what is around a listing changes nothing.
 func TestReadInputOfListings(t *testing.T) {
-	text, err := os.ReadFile("testdata/nodeport-30007.listing")
+	text, err := os.ReadFile("../iptables/testdata/nodeport-30007.listing")
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, err := ReadInput(strings.NewReader(string(text)), Options{})
+	whole, err := Read(strings.NewReader(string(text)), iptables.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -529,11 +537,11 @@ func TestReadInputOfListings(t *testing.T) {
 		"fence":   func(s string) string { return "The rules are:\n\n```\n" + s + "```\n\nWhat is wrong?\n" },
 		"pre":     func(s string) string { return "<pre>\n" + strings.ReplaceAll(s, ">", "&gt;") + "</pre>\n" },
 		"JSON":    func(s string) string { return asJSON(map[string]string{"msg": s}) },
-		"UTF-16":  func(s string) string { return "\xff\xfe" + wide(s, binary.LittleEndian) },
+		"UTF-16":  func(s string) string { return wide(s) },
 		"spaced":  func(s string) string { return "Look:\n\n" + strings.ReplaceAll(s, "\n", "\n\n") },
 		"colours": func(s string) string { return strings.ReplaceAll(s, "KUBE", "\x1b[01;31m\x1b[KKUBE\x1b[m\x1b[K") },
 	} {
-		in, err := ReadInput(strings.NewReader(change(string(text))), Options{})
+		in, err := Read(strings.NewReader(change(string(text))), iptables.Options{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -548,24 +556,24 @@ func TestReadInputOfListings(t *testing.T) {
 func TestReadInputNamesOtherPrograms(t *testing.T) {
 	const nft = "table ip nat {\n\tchain PREROUTING {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t}\n}\n"
 	for _, text := range []string{nft, "```\n" + nft + "```\n", `{"nftables": [{"metainfo": {"version": "1.0.6"}}]}`} {
-		_, err := ReadInput(strings.NewReader(text), Options{})
+		_, err := Read(strings.NewReader(text), iptables.Options{})
 		if err == nil || !strings.Contains(err.Error(), "this is the output of nft, but not as nft prints it: want the output of nft list ruleset") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	_, err := ReadInput(strings.NewReader("$ iptables -t nat -nvL | grep web\n    0     0 KUBE-SVC-A  tcp  --  *      *       0.0.0.0/0            10.96.0.20           /* shop/web */ tcp dpt:80\n"), Options{})
+	_, err := Read(strings.NewReader("$ iptables -t nat -nvL | grep web\n    0     0 KUBE-SVC-A  tcp  --  *      *       0.0.0.0/0            10.96.0.20           /* shop/web */ tcp dpt:80\n"), iptables.Options{})
 	if err == nil || err.Error() != "line 2, column 1: this is a rule of iptables -L without the line of its chain: want the whole listing, or the output of iptables-save" {
 		t.Error(err)
 	}
-	in, err := ReadInput(strings.NewReader("$ iptables -t nat -L KUBE-SERVICES -n | grep web\nKUBE-SVC-A  tcp  --  0.0.0.0/0            10.96.0.20           /* shop/web */ tcp dpt:80\n"+
-		"$ iptables -t nat -L KUBE-SVC-A -n\nChain KUBE-SVC-A (1 references)\ntarget     prot opt source               destination\n"), Options{})
+	in, err := Read(strings.NewReader("$ iptables -t nat -L KUBE-SERVICES -n | grep web\nKUBE-SVC-A  tcp  --  0.0.0.0/0            10.96.0.20           /* shop/web */ tcp dpt:80\n"+
+		"$ iptables -t nat -L KUBE-SVC-A -n\nChain KUBE-SVC-A (1 references)\ntarget     prot opt source               destination\n"), iptables.Options{})
 	if err != nil || len(in.Notes) != 1 || !strings.HasPrefix(in.Notes[0].String(), "line 2: a rule of iptables -L without the line of its chain is left out") {
 		t.Errorf("%+v, %v", in, err)
 	}
 	listing := "Chain INPUT (policy DROP)\ntarget     prot opt source               destination\n"
 	for text, want := range map[string]string{nft: "the output of nft is not read beside other rules", listing: "the listing of iptables -L is not read"} {
-		in, err := ReadInput(strings.NewReader(pastedDump+text), Options{})
-		if err != nil || !slices.ContainsFunc(in.Notes, func(n Note) bool {
+		in, err := Read(strings.NewReader(pastedDump+text), iptables.Options{})
+		if err != nil || !slices.ContainsFunc(in.Notes, func(n iptables.Note) bool {
 			return strings.HasPrefix(n.Text, want) && n.Line == strings.Count(pastedDump, "\n")+1
 		}) {
 			t.Errorf("%s: %v, %v", want, in, err)
@@ -573,20 +581,19 @@ func TestReadInputNamesOtherPrograms(t *testing.T) {
 	}
 }
 
-// linesBefore takes the lines before rules out of tables: they are found by the address of the rule.
-func linesBefore(in *Input) (all [][]string) {
+// textOf is the text of the dumps. Their tables are replaced by copies without the lines before rules, which a table finds by the
+// address of the rule.
+func textOf(in *Input) (texts []string) {
 	if in == nil {
 		return nil
 	}
 	for _, d := range in.Dumps {
-		for _, t := range d.Tables {
-			for _, r := range t.Rules {
-				all = append(all, t.before[r])
-			}
-			t.before = nil
+		texts = append(texts, d.String())
+		for i, t := range d.Tables {
+			d.Tables[i] = &iptables.Table{Before: t.Before, Name: t.Name, Line: t.Line, Chains: t.Chains, Rules: t.Rules, After: t.After}
 		}
 	}
-	return all
+	return texts
 }
 
 func FuzzReadInput(f *testing.F) {
@@ -603,9 +610,9 @@ func FuzzReadInput(f *testing.F) {
 	f.Add("> -A X -s x.x.x.x -j\n> KUBE\n12: -I INPUT 3 -j DROP\n-D INPUT 1\n-R INPUT 1 -j ACCEPT\n-X\n-F\n")
 	f.Add("# Table `nat' is incompatible, use 'nft' tool.\n*raw\n-A OUTPUT -j CT\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		in, err := ReadInput(strings.NewReader(text), Options{})
-		again, againErr := ReadInput(strings.NewReader(text), Options{})
-		if !reflect.DeepEqual(linesBefore(in), linesBefore(again)) || !reflect.DeepEqual(in, again) || fmt.Sprint(err) != fmt.Sprint(againErr) {
+		in, err := Read(strings.NewReader(text), iptables.Options{})
+		again, againErr := Read(strings.NewReader(text), iptables.Options{})
+		if !reflect.DeepEqual(textOf(in), textOf(again)) || !reflect.DeepEqual(in, again) || fmt.Sprint(err) != fmt.Sprint(againErr) {
 			t.Fatal("read otherwise the second time")
 		}
 		if err != nil {
@@ -618,7 +625,7 @@ func FuzzReadInput(f *testing.F) {
 					rules++
 					_ = r.String()
 				}
-				for _, c := range BuiltinChains(table.Name) {
+				for _, c := range iptables.BuiltinChains(table.Name) {
 					d.Lists(table.Name, c)
 				}
 			}
@@ -640,7 +647,7 @@ func FuzzDecorated(f *testing.F) {
 		func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
 		func(s string) string { return "```\n" + s + "```\n" },
 		func(s string) string { return "root@node1:~# iptables-save\n" + s + "root@node1:~# \n" },
-		func(s string) string { return "\xff\xfe" + wide(s, binary.LittleEndian) },
+		func(s string) string { return wide(s) },
 		func(s string) string { return asJSON(map[string]string{"rules": s}) },
 	}
 	const nat = "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:own - [0:0]\n"
@@ -649,16 +656,16 @@ func FuzzDecorated(f *testing.F) {
 		f.Add(nat+"-A own -s 10.0.0.0/8 -m comment --comment \"a | b\" -m mark ! --mark 0x1/0x2\n-A own -i eth0 -g own\nCOMMIT\n*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n", uint8(i))
 	}
 	f.Fuzz(func(t *testing.T, text string, number uint8) {
-		d, err := Parse(strings.NewReader(text), Options{})
+		d, err := iptables.Parse(strings.NewReader(text), iptables.Options{})
 		if err != nil || !strings.HasSuffix(text, "\n") || len(d.Tables) == 0 || !isPlainDump(d, text) {
 			return
 		}
-		whole, err := ReadInput(strings.NewReader(text), Options{})
+		whole, err := Read(strings.NewReader(text), iptables.Options{})
 		if err != nil {
-			t.Fatalf("ReadInput refuses what Parse reads: %v", err)
+			t.Fatalf("Read refuses what Parse reads: %v", err)
 		}
 		decorated := decorations[int(number)%len(decorations)](text)
-		in, err := ReadInput(strings.NewReader(decorated), Options{Family: whole.Dumps[0].Family})
+		in, err := Read(strings.NewReader(decorated), iptables.Options{Family: whole.Dumps[0].Family})
 		if err != nil || len(in.Dumps) != len(whole.Dumps) {
 			t.Fatalf("%q: %v, %+v", decorated, err, in)
 		}
@@ -672,7 +679,7 @@ func FuzzDecorated(f *testing.F) {
 
 // isPlainDump reports whether a dump has only what iptables-save itself prints: no line ends in comments, no remarks of other
 // programs or people, no characters that an editor would have changed, no options of commands.
-func isPlainDump(d *Dump, text string) bool {
+func isPlainDump(d *iptables.Dump, text string) bool {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		for i := range len(line) {
@@ -680,13 +687,13 @@ func isPlainDump(d *Dump, text string) bool {
 				return false
 			}
 		}
-		if pasted.Restore(line) != line || opened(line) || strings.TrimSpace(line) != line || !isContent(line) || isCommandContent(line) || strings.HasSuffix(line, "$") { // as cat -A ends a line
+		if pasted.Restore(line) != line || openQuote(line) || strings.TrimSpace(line) != line || !isContent(line) || isCommandContent(line) || strings.HasSuffix(line, "$") { // as cat -A ends a line
 			return false
 		}
 	}
 	for _, t := range d.Tables {
-		if len(t.Chains) < len(BuiltinChains(t.Name)) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
-			return maskedAt(r.Args()) >= 0 || slices.ContainsFunc(r.Args(), func(w Token) bool {
+		if len(t.Chains) < len(iptables.BuiltinChains(t.Name)) || slices.ContainsFunc(t.Rules, func(r *iptables.Rule) bool {
+			return maskedAt(r.Args()) >= 0 || slices.ContainsFunc(r.Args(), func(w iptables.Token) bool {
 				return operations[w.Text] != opRemark || !w.Quoted && strings.HasPrefix(w.Text, "#") || w.Is("-t", "--table", "-w", "--wait", "-W", "--wait-interval")
 			})
 		}) {
@@ -710,7 +717,7 @@ func TestReadInputDamageCostsALine(t *testing.T) {
 		}
 		return rules
 	}
-	whole, err := ReadInput(strings.NewReader(text), Options{})
+	whole, err := Read(strings.NewReader(text), iptables.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -742,7 +749,7 @@ func TestReadInputDamageCostsALine(t *testing.T) {
 		}
 		damaged := slices.Clone(lines)
 		damaged[number-1] = strings.Join(words, " ")
-		in, err := ReadInput(strings.NewReader(strings.Join(damaged, "\n")), Options{})
+		in, err := Read(strings.NewReader(strings.Join(damaged, "\n")), iptables.Options{})
 		if err != nil {
 			t.Errorf("%q: %v", damaged[number-1], err)
 			continue

@@ -1,4 +1,4 @@
-package iptables
+package pastedrules
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -15,18 +16,18 @@ func (a *assembler) noteWarnings(g *gatherer) {
 		a.note(s.number, "table %s is incompatible with iptables, which does not print it: it is there, and its rules are not known", s.table)
 	}
 	for _, s := range g.warned {
-		there := slices.ContainsFunc(a.in.Dumps, func(d *Dump) bool { return d.Backend == BackendLegacy && d.Family == s.Family })
+		there := slices.ContainsFunc(a.in.Dumps, func(d *iptables.Dump) bool { return d.Backend == iptables.BackendLegacy && d.Family == s.Family })
 		if there {
 			continue
 		}
 		program := "iptables-legacy-save"
-		if s.Family == IPv6 {
+		if s.Family == iptables.IPv6 {
 			program = "ip6tables-legacy-save"
 		}
 		a.note(s.number, "the host has rules of iptables-legacy, too, which are not in the text and may change the verdict: add the output of %s", program)
 		for _, d := range a.in.Dumps {
 			if d.Family == s.Family {
-				d.LegacyToo, d.Backend = true, cmp.Or(d.Backend, BackendNFT)
+				d.LegacyToo, d.Backend = true, cmp.Or(d.Backend, iptables.BackendNFT)
 			}
 		}
 	}
@@ -53,7 +54,7 @@ func (a *assembler) noteLines(lines []pastedLine, all []string, others []int) {
 		}
 	}
 	for _, n := range others {
-		if IsChainLine(all[n-1]) {
+		if iptables.IsChainLine(all[n-1]) {
 			a.note(n, "the listing of iptables -L is not read beside other rules: give it in a file of its own")
 			break
 		}

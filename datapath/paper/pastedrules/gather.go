@@ -1,14 +1,16 @@
-package iptables
+package pastedrules
 
 import (
 	"cmp"
 	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // origin is the program that printed some rules, as far as a text shows it.
 type origin struct {
-	Header      // what the text shows of it
-	header bool // a header of iptables-save names the program
+	iptables.Header      // what the text shows of it
+	header          bool // a header of iptables-save names the program
 	// host is the one that a prompt names; empty: none does.
 	host string
 	// title is the line above that names a host or a file. Two of them may be of one host.
@@ -17,13 +19,13 @@ type origin struct {
 
 // agrees reports whether both may be one program.
 func (o origin) agrees(with origin) bool {
-	if o.Family != FamilyUnknown && with.Family != FamilyUnknown && o.Family != with.Family {
+	if o.Family != iptables.FamilyUnknown && with.Family != iptables.FamilyUnknown && o.Family != with.Family {
 		return false
 	}
 	if o.host != "" && with.host != "" && o.host != with.host {
 		return false
 	}
-	if o.Backend == BackendUnknown && !o.header || with.Backend == BackendUnknown && !with.header {
+	if o.Backend == iptables.BackendUnknown && !o.header || with.Backend == iptables.BackendUnknown && !with.header {
 		return true
 	}
 	return o.Backend == with.Backend
@@ -32,7 +34,7 @@ func (o origin) agrees(with origin) bool {
 // and adds what the other shows.
 func (o origin) and(with origin) origin {
 	return origin{
-		Header: Header{cmp.Or(o.Family, with.Family), cmp.Or(o.Backend, with.Backend), cmp.Or(o.Written, with.Written)},
+		Header: iptables.Header{Family: cmp.Or(o.Family, with.Family), Backend: cmp.Or(o.Backend, with.Backend), Written: cmp.Or(o.Written, with.Written)},
 		header: o.header || with.header, host: cmp.Or(o.host, with.host), title: cmp.Or(o.title, with.title),
 	}
 }
@@ -145,15 +147,15 @@ func (g *gatherer) ended() {
 
 // takeBody adds a rule without its beginning to the chain that it names. false: it names none.
 func (b *block) takeBody(s *statement) bool {
-	words := Fields(s.text)
+	words := iptables.Fields(s.text)
 	for i, w := range words {
 		if w.Is("-j", "-g") {
 			break
 		}
-		if Builtin(b.table, w.Text) || slices.ContainsFunc(b.lines, func(l *statement) bool { return l.op == opDeclare && l.chain == w.Text }) {
+		if iptables.Builtin(b.table, w.Text) || slices.ContainsFunc(b.lines, func(l *statement) bool { return l.op == opDeclare && l.chain == w.Text }) {
 			s.op, s.chain = opAppend, w.Text
 			args := words[i+1:]
-			s.rule = &Rule{Line: s.number, Chain: s.chain}
+			s.rule = &iptables.Rule{Line: s.number, Chain: s.chain}
 			s.rule.SetArgs(args)
 			b.lines = append(b.lines, s)
 			return true
@@ -241,20 +243,20 @@ func (g *gatherer) endLoose() {
 }
 
 // shownFamily is the family by the first address in the rules, if nothing else shows it.
-func (b *block) shownFamily() Family {
+func (b *block) shownFamily() iptables.Family {
 	for _, s := range b.lines {
 		if s.rule != nil {
-			if f := FamilyOf(s.rule.Args()); f != FamilyUnknown {
+			if f := iptables.FamilyOf(s.rule.Args()); f != iptables.FamilyUnknown {
 				return f
 			}
 		}
 	}
-	return FamilyUnknown
+	return iptables.FamilyUnknown
 }
 
 // hasBuiltin reports whether the block has a built-in chain, as each table of iptables-save has.
 func (b *block) hasBuiltin() bool {
-	return slices.ContainsFunc(b.lines, func(s *statement) bool { return Builtin(b.table, s.chain) })
+	return slices.ContainsFunc(b.lines, func(s *statement) bool { return iptables.Builtin(b.table, s.chain) })
 }
 
 // complete reports whether the block has all rules of its table.
@@ -264,11 +266,11 @@ func (b *block) complete() bool {
 	}
 	var policies []string
 	for _, s := range b.lines {
-		if s.op == opPolicy || s.op == opDeclare && s.chainUp.Policy != PolicyNone {
+		if s.op == opPolicy || s.op == opDeclare && s.chainUp.Policy != iptables.PolicyNone {
 			policies = append(policies, s.chain)
 		}
 	}
-	return !b.filtered && b.form != formCommands && !slices.ContainsFunc(BuiltinChains(b.table), func(chain string) bool {
+	return !b.filtered && b.form != formCommands && !slices.ContainsFunc(iptables.BuiltinChains(b.table), func(chain string) bool {
 		// Before Linux 2.6.34 table nat had no INPUT.
 		return !slices.Contains(policies, chain) && (b.table != "nat" || chain != "INPUT")
 	})

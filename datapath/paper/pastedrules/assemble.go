@@ -1,4 +1,4 @@
-package iptables
+package pastedrules
 
 import (
 	"cmp"
@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // readPasted reads rules out of any text; nil: there are none.
-func readPasted(text string, options Options) *Input {
+func readPasted(text string, options iptables.Options) *Input {
 	all := slices.Collect(strings.Lines(text))
 	var restored []int // numbers of lines
 	for i, line := range all {
@@ -40,7 +41,7 @@ func readPasted(text string, options Options) *Input {
 	for _, d := range a.dumps {
 		a.finish(d, g)
 	}
-	a.in.Dumps = slices.DeleteFunc(a.in.Dumps, func(d *Dump) bool { return len(d.Tables) == 0 })
+	a.in.Dumps = slices.DeleteFunc(a.in.Dumps, func(d *iptables.Dump) bool { return len(d.Tables) == 0 })
 	if len(a.in.Dumps) == 0 {
 		return nil
 	}
@@ -52,7 +53,7 @@ func readPasted(text string, options Options) *Input {
 		a.note(restored[0], "of %s the spaces, quotes, dashes or colours of an editor or a terminal are read as what they stand for", quantity.Count(len(restored), "line"))
 	}
 	a.noteLines(lines, all, others)
-	slices.SortStableFunc(a.in.Notes, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })
+	slices.SortStableFunc(a.in.Notes, func(x, y iptables.Note) int { return cmp.Compare(x.Line, y.Line) })
 	return &a.in
 }
 
@@ -61,7 +62,7 @@ const mostNamed = 8
 
 // assembler puts blocks together to dumps.
 type assembler struct {
-	options Options
+	options iptables.Options
 	in      Input
 	dumps   []*assembly
 }
@@ -73,15 +74,15 @@ type assembly struct {
 }
 
 func (a *assembler) note(line int, format string, args ...any) {
-	a.in.Notes = append(a.in.Notes, Note{line, fmt.Sprintf(format, args...)})
+	a.in.Notes = append(a.in.Notes, iptables.Note{Line: line, Text: fmt.Sprintf(format, args...)})
 }
 
 // place adds a block to the last dump that it may be of, or begins another.
 func (a *assembler) place(b *block) {
-	if b.Family == FamilyUnknown {
+	if b.Family == iptables.FamilyUnknown {
 		b.Family = b.shownFamily()
 	}
-	if BuiltinChains(b.table) == nil {
+	if iptables.BuiltinChains(b.table) == nil {
 		a.note(b.number, "there is no table %.40q: its lines are not read", b.table)
 		return
 	}
@@ -167,47 +168,47 @@ func (a *assembler) dropCopies() {
 
 func (as *assembly) copies(of *assembly) bool {
 	return slices.EqualFunc(as.drafts, of.drafts, func(x, y *draft) bool {
-		return x.table == y.table && slices.EqualFunc(x.chains, y.chains, func(c, d *Chain) bool { return c.Name == d.Name && c.Policy == d.Policy }) &&
+		return x.table == y.table && slices.EqualFunc(x.chains, y.chains, func(c, d *iptables.Chain) bool { return c.Name == d.Name && c.Policy == d.Policy }) &&
 			maps.EqualFunc(x.textsByChain(), y.textsByChain(), slices.Equal[[]string])
 	})
 }
 
 // finish makes the dump: rules with matches and targets, and a listing if rules may be missing.
 func (a *assembler) finish(as *assembly, g *gatherer) {
-	d := &Dump{Family: cmp.Or(as.Family, a.options.Family, IPv4), Backend: as.Backend, Written: as.Written, Host: as.host, Title: cmp.Or(as.title, as.host)}
+	d := &iptables.Dump{Family: cmp.Or(as.Family, a.options.Family, iptables.IPv4), Backend: as.Backend, Written: as.Written, Host: as.host, Title: cmp.Or(as.title, as.host)}
 	a.in.Dumps = append(a.in.Dumps, d)
-	listing := &Listing{}
+	listing := &iptables.Listing{}
 	partial, whole := false, len(g.gaps) == 0
-	var lost []Note
+	var lost []iptables.Note
 	for _, of := range as.drafts {
 		a.in.Notes = append(a.in.Notes, of.notes...)
-		d.Tables = append(d.Tables, &Table{Name: of.table, Line: of.number, Chains: of.chains, Rules: of.rules})
+		d.Tables = append(d.Tables, &iptables.Table{Name: of.table, Line: of.number, Chains: of.chains, Rules: of.rules})
 		whole = whole && of.form == formSaved && !of.alone && of.block.complete() && (of.committed || of.ended)
 		partial = a.typeDraft(d, of, &lost) || partial
 		for _, c := range of.chains {
 			c.Open = !of.known[c.Name]
 		}
 	}
-	d.Notes = MergeNotes(lost)
+	d.Notes = iptables.MergeNotes(lost)
 	a.in.Notes = append(a.in.Notes, d.Notes...)
 	hidden := g.hiddenFrom(as.origin, d)
 	for _, s := range hidden {
 		listing.Hidden = append(listing.Hidden, s.table)
-		d.Backend = cmp.Or(d.Backend, BackendNFT)
-		listing.Incomplete = append(listing.Incomplete, Note{s.number, fmt.Sprintf("table %s is incompatible with iptables, which does not print it: its rules are not known; see \"nft list table %s %s\"",
+		d.Backend = cmp.Or(d.Backend, iptables.BackendNFT)
+		listing.Incomplete = append(listing.Incomplete, iptables.Note{Line: s.number, Text: fmt.Sprintf("table %s is incompatible with iptables, which does not print it: its rules are not known; see \"nft list table %s %s\"",
 			s.table, nftFamily(d.Family), s.table)})
 	}
 	if whole && !partial && len(hidden) == 0 {
 		return
 	}
 	if d.Listing = listing; whole {
-		listing.Empty = slices.DeleteFunc(TableNames(), func(name string) bool { return d.Table(name) != nil || slices.Contains(listing.Hidden, name) })
+		listing.Empty = slices.DeleteFunc(iptables.TableNames(), func(name string) bool { return d.Table(name) != nil || slices.Contains(listing.Hidden, name) })
 	}
 	d.NoteUnlisted()
 }
 
 // hiddenFrom are the tables of a dump that iptables could not print.
-func (g *gatherer) hiddenFrom(o origin, d *Dump) []*statement {
+func (g *gatherer) hiddenFrom(o origin, d *iptables.Dump) []*statement {
 	var hidden []*statement
 	for i := range g.hidden {
 		if g.origins[i].agrees(o) && d.Table(g.hidden[i].table) == nil {
@@ -217,15 +218,15 @@ func (g *gatherer) hiddenFrom(o origin, d *Dump) []*statement {
 	return hidden
 }
 
-func nftFamily(f Family) string {
-	if f == IPv6 {
+func nftFamily(f iptables.Family) string {
+	if f == iptables.IPv6 {
 		return "ip6"
 	}
 	return "ip"
 }
 
 // typeDraft sets the matches and targets of a table's rules. It reports whether chains are missing.
-func (a *assembler) typeDraft(d *Dump, of *draft, lost *[]Note) (partial bool) {
+func (a *assembler) typeDraft(d *iptables.Dump, of *draft, lost *[]iptables.Note) (partial bool) {
 	if of.form == formSaved && len(of.undeclared) > 0 {
 		partial = true
 		a.note(of.names[of.undeclared[0]].Line, "chains of table %s that are not declared are read as if they were: %s", of.table, quantity.Some(of.undeclared, mostNamed))
@@ -234,7 +235,7 @@ func (a *assembler) typeDraft(d *Dump, of *draft, lost *[]Note) (partial bool) {
 	for _, c := range of.chains {
 		declared[c.Name] = true
 	}
-	faults := make(map[int]*Error)
+	faults := make(map[int]*iptables.Error)
 	for _, s := range of.lines {
 		if s.fault != nil {
 			faults[s.number] = s.fault
@@ -243,23 +244,23 @@ func (a *assembler) typeDraft(d *Dump, of *draft, lost *[]Note) (partial bool) {
 	var missing []string
 	for _, r := range of.rules {
 		target := jumpWord(&statement{rule: r})
-		if target != "" && !declared[target] && IsChainName(target) {
+		if target != "" && !declared[target] && iptables.IsChainName(target) {
 			declared[target] = true
 			missing = append(missing, target)
 		}
 		texts, e := mend(r, d.Family, of.table, declared)
 		for _, text := range texts {
-			*lost = append(*lost, Note{r.Line, text})
+			*lost = append(*lost, iptables.Note{Line: r.Line, Text: text})
 		}
 		if t := r.JumpsTo(); isMaskedChain(t) {
-			r.Target = UnknownTarget{Target: t}
-			e = cmp.Or(e, &Error{Problem: fmt.Sprintf("the name of chain %.40q is masked, and may stand for several", t)})
+			r.Target = iptables.UnknownTarget{Target: t}
+			e = cmp.Or(e, &iptables.Error{Problem: fmt.Sprintf("the name of chain %.40q is masked, and may stand for several", t)})
 		}
 		if fault := faults[r.Line]; fault != nil {
 			e = fault
-			r.Matches = append(r.Matches, UnknownMatch{Match: Unreadable})
+			r.Matches = append(r.Matches, iptables.UnknownMatch{Match: iptables.Unreadable})
 			if r.Target == nil {
-				r.Target = UnknownTarget{Target: Unreadable}
+				r.Target = iptables.UnknownTarget{Target: iptables.Unreadable}
 			}
 		}
 		if e != nil {

@@ -1,9 +1,11 @@
-package iptables
+package pastedrules
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // The costs of a table for lines that do not name it: the tables of a run of lines are those with the least sum. Only
@@ -108,7 +110,7 @@ func policySets(lines []*statement) map[int][]string {
 	sets := make(map[int][]string)
 	first := -1
 	for i, s := range lines {
-		if s.op != opPolicy && (s.op != opDeclare || s.chainUp.Policy == PolicyNone) {
+		if s.op != opPolicy && (s.op != opDeclare || s.chainUp.Policy == iptables.PolicyNone) {
 			first = -1
 			continue
 		}
@@ -122,16 +124,16 @@ func policySets(lines []*statement) map[int][]string {
 
 // costOfPolicies compares the chains that have a policy with the table's.
 func costOfPolicies(table string, set []string) int {
-	of := len(BuiltinChains(table))
+	of := len(iptables.BuiltinChains(table))
 	return costOtherJump * (max(of, len(set)) - min(of, len(set)))
 }
 
 func (s *statement) costOf(table string, homes map[string]string) int {
 	cost := 0
-	if isBuiltinAnywhere(s.chain) && !Builtin(table, s.chain) {
+	if isBuiltinAnywhere(s.chain) && !iptables.Builtin(table, s.chain) {
 		cost += costImpossible
 	}
-	if home := UsualTable(s.chain); home != "" && home != table {
+	if home := iptables.UsualTable(s.chain); home != "" && home != table {
 		cost += costUnusual
 	}
 	if home := homes[s.chain]; home != "" && home != table && !isBuiltinAnywhere(s.chain) {
@@ -141,13 +143,13 @@ func (s *statement) costOf(table string, homes map[string]string) int {
 	if target == "" {
 		return cost
 	}
-	switch only := TargetTable(target); {
+	switch only := iptables.TargetTable(target); {
 	case only != "" && only != table:
 		cost += costImpossible
 	case target == "DROP" && table == "nat": // iptables refuses it
 		cost += costUnusual
 	}
-	if home := UsualTable(target); home != "" && home != table {
+	if home := iptables.UsualTable(target); home != "" && home != table {
 		cost += costUnusual
 	}
 	if home := homes[target]; home != "" && home != table {
@@ -171,19 +173,19 @@ func jumpWord(s *statement) string {
 }
 
 func isBuiltinAnywhere(chain string) bool {
-	return slices.ContainsFunc(inferredOrder, func(table string) bool { return Builtin(table, chain) })
+	return slices.ContainsFunc(inferredOrder, func(table string) bool { return iptables.Builtin(table, chain) })
 }
 
 // whyTable is the reason for the table of some lines.
 func whyTable(lines []*statement, table string) string {
 	for _, s := range lines {
-		if target := jumpWord(s); TargetTable(target) == table {
+		if target := jumpWord(s); iptables.TargetTable(target) == table {
 			return fmt.Sprintf("the only one that may have the target %s (line %d)", target, s.number)
 		}
 	}
 	for _, s := range lines {
 		for _, chain := range []string{s.chain, jumpWord(s)} {
-			if UsualTable(chain) == table {
+			if iptables.UsualTable(chain) == table {
 				return fmt.Sprintf("the one where chain %s is usual", chain)
 			}
 		}

@@ -1,10 +1,11 @@
-package iptables
+package pastedrules
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
@@ -14,12 +15,12 @@ const maxMended = 32
 // mend sets the matches and the target of a rule, also if some of its options cannot be read or are masked: those become
 // an [UnknownMatch], or an [UnknownTarget]. The error is the first fault; lostOptions name matches and targets that were
 // printed without their options.
-func mend(r *Rule, family Family, table string, declared map[string]bool) (lostOptions []string, first *Error) {
+func mend(r *iptables.Rule, family iptables.Family, table string, declared map[string]bool) (lostOptions []string, first *iptables.Error) {
 	original := r.Args()
 	args := slices.Clone(original)
-	var lost []Token
-	var unknown *UnknownTarget
-	fault := func(at int, e *Error) {
+	var lost []iptables.Token
+	var unknown *iptables.UnknownTarget
+	fault := func(at int, e *iptables.Error) {
 		if first == nil {
 			first = e
 		}
@@ -28,7 +29,7 @@ func mend(r *Rule, family Family, table string, declared map[string]bool) (lostO
 			if len(rest) > 0 {
 				name, rest = rest[0].Text, rest[1:]
 			}
-			unknown = &UnknownTarget{Target: name, Args: slices.Clone(rest)}
+			unknown = &iptables.UnknownTarget{Target: name, Args: slices.Clone(rest)}
 			args = args[:jump]
 			return
 		}
@@ -37,7 +38,7 @@ func mend(r *Rule, family Family, table string, declared map[string]bool) (lostO
 		args = slices.Delete(args, begin, end)
 	}
 	for at := maskedAt(args); at >= 0; at = maskedAt(args) {
-		fault(at, &Error{Column: args[at].Column, Problem: fmt.Sprintf("%.40q is masked", args[at].Text)})
+		fault(at, &iptables.Error{Column: args[at].Column, Problem: fmt.Sprintf("%.40q is masked", args[at].Text)})
 	}
 	for range maxMended {
 		r.Matches, r.Target = nil, nil
@@ -46,7 +47,7 @@ func mend(r *Rule, family Family, table string, declared map[string]bool) (lostO
 			lostOptions = options
 			break
 		}
-		at := slices.IndexFunc(args, func(t Token) bool { return t.Column == e.Column })
+		at := slices.IndexFunc(args, func(t iptables.Token) bool { return t.Column == e.Column })
 		if at < 0 {
 			at = len(args) - 1
 		}
@@ -62,21 +63,21 @@ func mend(r *Rule, family Family, table string, declared map[string]bool) (lostO
 	if r.Matches == nil && r.Target == nil && first != nil { // nothing of it can be read
 		lost = original
 		if jump := jumpIndex(original); jump >= 0 && jump+1 < len(original) {
-			r.Target = UnknownTarget{Target: original[jump+1].Text}
+			r.Target = iptables.UnknownTarget{Target: original[jump+1].Text}
 		}
 	}
 	if len(lost) > 0 {
-		r.Matches = append(r.Matches, UnknownMatch{Match: Unreadable, Args: lost})
+		r.Matches = append(r.Matches, iptables.UnknownMatch{Match: iptables.Unreadable, Args: lost})
 	}
 	return lostOptions, first
 }
 
-func jumpIndex(args []Token) int {
-	return slices.IndexFunc(args, func(t Token) bool { return t.Is("-j", "--jump", "-g", "--goto") })
+func jumpIndex(args []iptables.Token) int {
+	return slices.IndexFunc(args, func(t iptables.Token) bool { return t.Is("-j", "--jump", "-g", "--goto") })
 }
 
 // optionAround is the option with its values, and a "!", that a word belongs to.
-func optionAround(args []Token, at int) (begin, end int) {
+func optionAround(args []iptables.Token, at int) (begin, end int) {
 	begin, end = at, at+1
 	for begin > 0 && !looksLikeOption(args[begin]) {
 		begin--
@@ -90,7 +91,7 @@ func optionAround(args []Token, at int) (begin, end int) {
 	return begin, end
 }
 
-func looksLikeOption(t Token) bool {
+func looksLikeOption(t iptables.Token) bool {
 	return !t.Quoted && len(t.Text) > 1 && t.Text[0] == '-' && (t.Text[1] < '0' || t.Text[1] > '9')
 }
 
@@ -98,7 +99,7 @@ func looksLikeOption(t Token) bool {
 var freeText = map[string]bool{"--comment": true, "--log-prefix": true, "--nflog-prefix": true, "--string": true, "--hex-string": true}
 
 // maskedAt is the first word that is masked; -1: none is.
-func maskedAt(args []Token) int {
+func maskedAt(args []iptables.Token) int {
 	for i, t := range args {
 		if i > 0 && freeText[args[i-1].Text] || looksLikeOption(t) {
 			continue
@@ -116,9 +117,9 @@ func isMaskedChain(name string) bool {
 }
 
 // effectOf says what an unreadable rule may change.
-func effectOf(r *Rule, table string) string {
+func effectOf(r *iptables.Rule, table string) string {
 	what := "whether it matches is not known"
-	if t, ok := r.Target.(UnknownTarget); ok {
+	if t, ok := r.Target.(iptables.UnknownTarget); ok {
 		what = "what it does (" + t.Target + ") is not known"
 	}
 	return fmt.Sprintf("the rule of chain %s of table %s is kept, but %s", r.Chain, table, what)

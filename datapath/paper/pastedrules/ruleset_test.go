@@ -1,13 +1,11 @@
-package iptables
+package pastedrules
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"html"
 	"strings"
 	"testing"
-	"unicode/utf16"
 )
 
 // TestUncoverRuleset: a ruleset is the same behind what mails, pages, logs and editors do to it.
@@ -24,10 +22,6 @@ func TestUncoverRuleset(t *testing.T) {
 			b.WriteString(of(n) + line)
 		}
 		return b.String()
-	}
-	wide := []byte{0xff, 0xfe}
-	for _, u := range utf16.Encode([]rune(ruleset)) {
-		wide = binary.LittleEndian.AppendUint16(wide, u)
 	}
 	quoted, err := json.Marshal(map[string]string{"stdout": ruleset})
 	if err != nil {
@@ -48,7 +42,7 @@ func TestUncoverRuleset(t *testing.T) {
 		"pager":       strings.Replace(ruleset, "\tchain", "--More--(40%)\n\tchain", 1) + "(END)",
 		"BOM":         "\ufeff" + ruleset,
 		"CRLF, UTF-8": strings.ReplaceAll(ruleset, "\n", "\r\n"),
-		"UTF-16":      string(wide),
+		"UTF-16":      wide(ruleset),
 		"JSON":        string(quoted),
 		"prose":       "Here is the dump of the node:\n~~~\n" + ruleset + "~~~\nThank you.\n",
 	} {

@@ -1,4 +1,4 @@
-package iptables
+package pastedrules
 
 import (
 	"regexp"
@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
-// UncoverRuleset returns the ruleset of nft in a text that went through a mail, a page, a log or an editor, as [ReadInput] reads
+// UncoverRuleset returns the ruleset of nft in a text that went through a mail, a page, a log or an editor, as [Read] reads
 // rules of iptables: without what stands in front of each line, and with the characters that nft prints. Lines keep their
 // numbers, unless the ruleset is in a string with escapes. false: there is no ruleset, or rules of iptables come first.
 func UncoverRuleset(text string) (string, bool) {

@@ -1,4 +1,4 @@
-package iptables
+package pastedrules
 
 import (
 	"fmt"
@@ -6,13 +6,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // markUnprinted finds rules of kube-proxy of which iptables did not print a condition, and gives them an [UnknownMatch]: read
 // as they are they would match everything. Until 1.8.7 iptables-save does not show what a newer iptables wrote with
 // nf_tables' own expressions: ports and marks (netfilter bug 1632).
-func markUnprinted(d *Dump) []Note {
-	var notes []Note
+func markUnprinted(d *iptables.Dump) []iptables.Note {
+	var notes []iptables.Note
 	for _, t := range d.Tables {
 		if t.Name != "nat" && t.Name != "filter" {
 			continue
@@ -20,8 +22,8 @@ func markUnprinted(d *Dump) []Note {
 		for _, r := range t.Rules {
 			if lost := unprintedOf(t.Name, r); lost != "" {
 				module, option, _ := strings.Cut(lost, " ")
-				r.Matches = append(r.Matches, UnknownMatch{Match: module, Args: []Token{Word(option), Text("not printed")}})
-				notes = append(notes, Note{r.Line, fmt.Sprintf("kube-proxy writes this rule of chain %s with -m %s, which is missing: whether it matches is not known; "+
+				r.Matches = append(r.Matches, iptables.UnknownMatch{Match: module, Args: []iptables.Token{iptables.Word(option), iptables.Text("not printed")}})
+				notes = append(notes, iptables.Note{Line: r.Line, Text: fmt.Sprintf("kube-proxy writes this rule of chain %s with -m %s, which is missing: whether it matches is not known; "+
 					"iptables before 1.8.8 does not print what a newer one wrote", r.Chain, lost)})
 			}
 		}
@@ -46,18 +48,18 @@ func printsAll(text string) bool {
 }
 
 // unprintedOf is the module and the option that a rule of kube-proxy lacks; empty: none.
-func unprintedOf(table string, r *Rule) string {
+func unprintedOf(table string, r *iptables.Rule) string {
 	if !strings.HasPrefix(r.Chain, "KUBE-") {
 		return ""
 	}
 	switch {
-	case table == "nat" && r.Chain == "KUBE-POSTROUTING" && r.Target == Return && conditions(r) == 0,
-		table == "filter" && r.Chain == "KUBE-FORWARD" && r.Target == Accept && conditions(r) == 0 && commentOf(r) == "kubernetes forwarding rules",
-		table == "filter" && r.Chain == "KUBE-FIREWALL" && r.Target == Drop && conditions(r) == 0 && commentOf(r) == "kubernetes firewall for dropping marked packets":
+	case table == "nat" && r.Chain == "KUBE-POSTROUTING" && r.Target == iptables.Return && conditions(r) == 0,
+		table == "filter" && r.Chain == "KUBE-FORWARD" && r.Target == iptables.Accept && conditions(r) == 0 && commentOf(r) == "kubernetes forwarding rules",
+		table == "filter" && r.Chain == "KUBE-FIREWALL" && r.Target == iptables.Drop && conditions(r) == 0 && commentOf(r) == "kubernetes firewall for dropping marked packets":
 		return "mark --mark"
 	}
 	jump := r.JumpsTo()
-	if _, rejects := r.Target.(Reject); !rejects && !strings.HasPrefix(jump, "KUBE-") {
+	if _, rejects := r.Target.(iptables.Reject); !rejects && !strings.HasPrefix(jump, "KUBE-") {
 		return ""
 	}
 	if protocol := transportOf(r); protocol != "" && portChain(r.Chain, jump) && conditions(r) == 0 {
@@ -77,10 +79,10 @@ func portChain(chain, jump string) bool {
 }
 
 // transportOf is the protocol of a rule by its name, if it has ports.
-func transportOf(r *Rule) string {
+func transportOf(r *iptables.Rule) string {
 	for _, m := range r.Matches {
-		if p, ok := m.(Protocol); ok && !p.Negated {
-			if name := strings.ToLower(ProtocolName(p.Number)); slices.Contains([]string{"tcp", "udp", "sctp"}, name) {
+		if p, ok := m.(iptables.Protocol); ok && !p.Negated {
+			if name := strings.ToLower(iptables.ProtocolName(p.Number)); slices.Contains([]string{"tcp", "udp", "sctp"}, name) {
 				return name
 			}
 		}
@@ -89,13 +91,13 @@ func transportOf(r *Rule) string {
 }
 
 // conditions counts the matches of modules, without comments and types of addresses.
-func conditions(r *Rule) int {
+func conditions(r *iptables.Rule) int {
 	n := 0
 	for _, m := range r.Matches {
 		switch m.Module() {
 		case "", "comment", "addrtype":
 		case "tcp", "udp", "sctp":
-			if len(Tokens([]Match{m}, nil)) > len([]string{"-m", "tcp"}) {
+			if len(iptables.Tokens([]iptables.Match{m}, nil)) > len([]string{"-m", "tcp"}) {
 				n++
 			}
 		default:
@@ -105,9 +107,9 @@ func conditions(r *Rule) int {
 	return n
 }
 
-func commentOf(r *Rule) string {
+func commentOf(r *iptables.Rule) string {
 	for _, m := range r.Matches {
-		if c, ok := m.(Comment); ok {
+		if c, ok := m.(iptables.Comment); ok {
 			return c.Text
 		}
 	}

@@ -1,4 +1,4 @@
-package iptables
+package pastedrules
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 )
 
@@ -170,7 +171,7 @@ func misses(p *pastedLine) bool {
 	if !ruleContent.MatchString(p.text) {
 		return false
 	}
-	words := Fields(p.text)
+	words := iptables.Fields(p.text)
 	return jumpIndex(words) < 0 || endsOpen(words)
 }
 
@@ -254,10 +255,10 @@ func (p *pastedLine) isWhole() bool {
 	}
 	args := s.rule.Args()
 	chains := make(map[string]bool)
-	if jump := jumpIndex(args); jump >= 0 && jump+1 < len(args) && IsChainName(args[jump+1].Text) {
+	if jump := jumpIndex(args); jump >= 0 && jump+1 < len(args) && iptables.IsChainName(args[jump+1].Text) {
 		chains[args[jump+1].Text] = true
 	}
-	_, e := new(Rule).Interpret(args, cmp.Or(FamilyOf(args), IPv4), "", chains)
+	_, e := new(iptables.Rule).Interpret(args, cmp.Or(iptables.FamilyOf(args), iptables.IPv4), "", chains)
 	return e == nil
 }
 
@@ -296,14 +297,14 @@ func continues(above *pastedLine, rest string, escaped bool) bool {
 const maxWrapped = 4096
 
 func openQuote(text string) bool {
-	_, e := Split(text)
+	_, e := iptables.Split(text)
 	return e != nil
 }
 
 // hasContent reports whether a line of the text is of iptables.
 func hasContent(text string) bool {
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); isContent(line) && !isCommandContent(line) || IsChainLine(line) {
+		if line = strings.TrimSpace(line); isContent(line) && !isCommandContent(line) || iptables.IsChainLine(line) {
 			return true
 		}
 	}

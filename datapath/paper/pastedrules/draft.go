@@ -1,28 +1,29 @@
-package iptables
+package pastedrules
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // draft is a table while its lines are applied.
 type draft struct {
 	*block
-	chains []*Chain
-	names  map[string]*Chain
-	rules  []*Rule
+	chains []*iptables.Chain
+	names  map[string]*iptables.Chain
+	rules  []*iptables.Rule
 	// known are the chains of which all rules are there.
 	known map[string]bool
 	// undeclared are chains that have rules and no declaration.
 	undeclared []string
-	notes      []Note
+	notes      []iptables.Note
 }
 
 func newDraft(b *block) *draft {
-	d := &draft{block: b, names: make(map[string]*Chain), known: make(map[string]bool)}
+	d := &draft{block: b, names: make(map[string]*iptables.Chain), known: make(map[string]bool)}
 	for _, s := range b.lines {
 		d.apply(s)
 	}
@@ -42,7 +43,7 @@ func newDraft(b *block) *draft {
 // doubtNames is for rules of a chain that is neither declared nor used, while others are declared: the name may be damaged, and
 // the rules may be of any chain.
 func (d *draft) doubtNames() {
-	if !slices.ContainsFunc(d.lines, func(s *statement) bool { return s.op == opDeclare && !Builtin(d.table, s.chain) }) {
+	if !slices.ContainsFunc(d.lines, func(s *statement) bool { return s.op == opDeclare && !iptables.Builtin(d.table, s.chain) }) {
 		return
 	}
 	for _, name := range d.undeclared {
@@ -57,18 +58,18 @@ func (d *draft) doubtNames() {
 }
 
 func (d *draft) note(line int, format string, args ...any) {
-	d.notes = append(d.notes, Note{line, fmt.Sprintf(format, args...)})
+	d.notes = append(d.notes, iptables.Note{Line: line, Text: fmt.Sprintf(format, args...)})
 }
 
-func (d *draft) declare(c Chain, explicit bool) {
+func (d *draft) declare(c iptables.Chain, explicit bool) {
 	if old := d.names[c.Name]; old != nil {
-		if explicit && c.Policy != PolicyNone {
+		if explicit && c.Policy != iptables.PolicyNone {
 			old.Policy = c.Policy
 		}
 		return
 	}
-	if !Builtin(d.table, c.Name) {
-		c.Policy = PolicyNone
+	if !iptables.Builtin(d.table, c.Name) {
+		c.Policy = iptables.PolicyNone
 	}
 	d.names[c.Name] = &c
 	d.chains = append(d.chains, &c)
@@ -77,15 +78,15 @@ func (d *draft) declare(c Chain, explicit bool) {
 func (d *draft) apply(s *statement) {
 	switch s.op {
 	case opDeclare, opPolicy:
-		if d.declare(s.chainUp, true); Builtin(d.table, s.chainUp.Name) && s.chainUp.Policy == PolicyNone {
+		if d.declare(s.chainUp, true); iptables.Builtin(d.table, s.chainUp.Name) && s.chainUp.Policy == iptables.PolicyNone {
 			d.note(s.number, "the policy of chain %s of table %s is neither ACCEPT nor DROP, and iptables takes no other: ACCEPT is assumed", s.chainUp.Name, d.table)
 		}
 	case opNew:
-		d.declare(Chain{Name: s.chain, Line: s.number}, true)
+		d.declare(iptables.Chain{Name: s.chain, Line: s.number}, true)
 	case opAppend, opInsert:
 		if d.names[s.chain] == nil {
-			d.declare(Chain{Name: s.chain, Line: s.number}, false)
-			if !Builtin(d.table, s.chain) {
+			d.declare(iptables.Chain{Name: s.chain, Line: s.number}, false)
+			if !iptables.Builtin(d.table, s.chain) {
 				d.undeclared = append(d.undeclared, s.chain)
 			}
 		}
@@ -93,8 +94,8 @@ func (d *draft) apply(s *statement) {
 		if s.op == opInsert {
 			at = d.position(s.chain, max(s.at, 1))
 		}
-		var rules []*Rule
-		for _, args := range Separate(s.rule.Args()) {
+		var rules []*iptables.Rule
+		for _, args := range iptables.Separate(s.rule.Args()) {
 			one := *s.rule
 			one.SetArgs(args)
 			rules = append(rules, &one)
@@ -104,7 +105,7 @@ func (d *draft) apply(s *statement) {
 		d.replace(s)
 	case opFlush:
 		before := len(d.rules)
-		d.rules = slices.DeleteFunc(d.rules, func(r *Rule) bool { return s.chain == "" || r.Chain == s.chain })
+		d.rules = slices.DeleteFunc(d.rules, func(r *iptables.Rule) bool { return s.chain == "" || r.Chain == s.chain })
 		if gone := before - len(d.rules); gone > 0 {
 			d.note(s.number, "-F removes %d rules above it", gone)
 		}
@@ -119,8 +120,8 @@ func (d *draft) remove(s *statement) {
 	for _, r := range d.rules {
 		used[r.Chain] = true
 	}
-	d.chains = slices.DeleteFunc(d.chains, func(c *Chain) bool {
-		gone := !used[c.Name] && !Builtin(d.table, c.Name) && (s.chain == "" || s.chain == c.Name)
+	d.chains = slices.DeleteFunc(d.chains, func(c *iptables.Chain) bool {
+		gone := !used[c.Name] && !iptables.Builtin(d.table, c.Name) && (s.chain == "" || s.chain == c.Name)
 		if gone {
 			delete(d.names, c.Name)
 		}
@@ -147,7 +148,7 @@ func (d *draft) replace(s *statement) {
 		at = d.position(s.chain, s.at)
 	} else {
 		text := s.rule.String()
-		if i := slices.IndexFunc(d.rules, func(r *Rule) bool { return r.Chain == s.chain && r.String() == text }); i >= 0 {
+		if i := slices.IndexFunc(d.rules, func(r *iptables.Rule) bool { return r.Chain == s.chain && r.String() == text }); i >= 0 {
 			at = i
 		}
 	}
@@ -184,10 +185,10 @@ func (d *draft) cut() {
 		used[r.Chain] = true
 	}
 	if n := len(d.rules); n > 0 {
-		last = slices.IndexFunc(d.chains, func(c *Chain) bool { return c.Name == d.rules[n-1].Chain })
+		last = slices.IndexFunc(d.chains, func(c *iptables.Chain) bool { return c.Name == d.rules[n-1].Chain })
 		d.known[d.rules[n-1].Chain] = false
 	}
-	var kept []*Chain
+	var kept []*iptables.Chain
 	var lost []string
 	for i, c := range d.chains {
 		behind := i > last && !used[c.Name]
@@ -195,7 +196,7 @@ func (d *draft) cut() {
 			lost = append(lost, c.Name)
 			d.known[c.Name] = false
 		}
-		if behind && !Builtin(d.table, c.Name) {
+		if behind && !iptables.Builtin(d.table, c.Name) {
 			delete(d.names, c.Name)
 		} else {
 			kept = append(kept, c)
@@ -217,7 +218,7 @@ func (d *draft) cut() {
 
 // halfRule marks the last line as a fault if it ends within a rule, or leaves it out if it ends within the name of its chain.
 // nil: it is a whole rule.
-func (d *draft) halfRule() *Rule {
+func (d *draft) halfRule() *iptables.Rule {
 	n := len(d.rules)
 	if n == 0 {
 		return nil
@@ -231,15 +232,15 @@ func (d *draft) halfRule() *Rule {
 	if len(args) == 0 && len(d.undeclared) > 0 && d.undeclared[len(d.undeclared)-1] == r.Chain {
 		d.rules, d.undeclared = d.rules[:n-1], d.undeclared[:len(d.undeclared)-1]
 		delete(d.names, r.Chain)
-		d.chains = slices.DeleteFunc(d.chains, func(c *Chain) bool { return c.Name == r.Chain })
+		d.chains = slices.DeleteFunc(d.chains, func(c *iptables.Chain) bool { return c.Name == r.Chain })
 	} else if i >= 0 && d.lines[i].fault == nil {
-		d.lines[i].fault = &Error{Line: r.Line, Problem: "the line is cut off"}
+		d.lines[i].fault = &iptables.Error{Line: r.Line, Problem: "the line is cut off"}
 	}
 	return r
 }
 
 // endsOpen reports whether the last word is an option that needs a value.
-func endsOpen(args []Token) bool {
+func endsOpen(args []iptables.Token) bool {
 	return len(args) > 0 && valueWanted.MatchString(args[len(args)-1].Text)
 }
 
