@@ -11,14 +11,7 @@ import (
 // comments, as far as it can be told.
 func Restore(line string) string {
 	line = strings.TrimRight(line, "\r\n")
-	ascii := true
-	for i := range len(line) {
-		if line[i] >= utf8.RuneSelf || line[i] < ' ' && line[i] != '\t' || strings.IndexByte(`&^[\`, line[i]) >= 0 {
-			ascii = false
-			break
-		}
-	}
-	if ascii {
+	if !mayBeChanged(line) {
 		return line
 	}
 	line = control.ReplaceAllString(escapeSequence.ReplaceAllString(line, ""), "")
@@ -32,6 +25,21 @@ func Restore(line string) string {
 		line = html.UnescapeString(line)
 	}
 	return restoreDashes(typographic.Replace(line))
+}
+
+// mayBeChanged is a fast test for lines as programs print them.
+func mayBeChanged(line string) bool {
+	for i := range len(line) {
+		switch c := line[i]; {
+		case c >= utf8.RuneSelf, c < ' ' && c != '\t', c == '&', c == '^', c == '\\':
+			return true
+		case c == '[': // of a colour: "[1;32m"
+			if rest := strings.TrimLeft(line[i+1:min(i+4, len(line))], "0123456789"); rest != "" && (rest[0] == ';' || rest[0] == 'm') {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // escape begins the sequences of a terminal.
