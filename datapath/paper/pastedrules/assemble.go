@@ -185,9 +185,6 @@ func (a *assembler) finish(as *assembly, g *gatherer) {
 		d.Tables = append(d.Tables, &iptables.Table{Name: of.table, Line: of.number, Chains: of.chains, Rules: of.rules})
 		whole = whole && of.form == formSaved && !of.alone && of.block.complete() && (of.committed || of.ended)
 		partial = a.typeDraft(d, of, &lost) || partial
-		for _, c := range of.chains {
-			c.Open = !of.known[c.Name]
-		}
 	}
 	d.Notes = iptables.MergeNotes(lost)
 	a.in.Notes = append(a.in.Notes, d.Notes...)
@@ -203,6 +200,11 @@ func (a *assembler) finish(as *assembly, g *gatherer) {
 	}
 	if d.Listing = listing; whole {
 		listing.Empty = slices.DeleteFunc(iptables.TableNames(), func(name string) bool { return d.Table(name) != nil || slices.Contains(listing.Hidden, name) })
+	}
+	for _, of := range as.drafts {
+		for _, c := range of.chains {
+			c.Open = !of.known[c.Name]
+		}
 	}
 	d.NoteUnlisted()
 }

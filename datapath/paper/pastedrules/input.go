@@ -154,10 +154,11 @@ func isSelected(t *iptables.Table) bool {
 		!slices.ContainsFunc(t.Rules, func(r *iptables.Rule) bool { return iptables.Builtin(t.Name, r.Chain) })
 }
 
-// hasMasks reports whether the name of a chain or of a device is masked.
+// hasMasks reports whether the name of a chain, a target or a device is masked.
 func hasMasks(t *iptables.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c *iptables.Chain) bool { return pasted.IsMask(c.Name) }) || slices.ContainsFunc(t.Rules, func(r *iptables.Rule) bool {
-		return slices.ContainsFunc(r.Matches, func(m iptables.Match) bool {
+		target, isUnknown := r.Target.(iptables.UnknownTarget)
+		return isUnknown && pasted.IsMask(target.Target) || slices.ContainsFunc(r.Matches, func(m iptables.Match) bool {
 			in, isIn := m.(iptables.InInterface)
 			out, isOut := m.(iptables.OutInterface)
 			return isIn && pasted.IsMask(in.Interface.Name) || isOut && pasted.IsMask(out.Interface.Name)
@@ -174,7 +175,7 @@ func hasTraces(t *iptables.Table) bool {
 }
 
 // listedRow is a rule in a listing: its protocol, options and addresses.
-var listedRow = regexp.MustCompile(`(?m)^.*\s(all|tcp|udp|icmp|\d+)\s+(--|-f)\s+(\S+\s+\S+\s+)?(anywhere|!?\d+\.\d+\.\d+\.\d+(/\d+)?|!?[0-9a-f:]*::[0-9a-f:/]*)\s`)
+var listedRow = regexp.MustCompile(`(?m)^(.*\s)?(all|tcp|udp|icmp|\d+)\s+(--|-f)\s+(\S+\s+\S+\s+)?(anywhere|!?\d+\.\d+\.\d+\.\d+(/\d+)?|!?[0-9a-f:]*::[0-9a-f:/]*)\s`)
 
 var nftTable = regexp.MustCompile(`^\s*(>\s*)?(table (ip|ip6|inet|arp|bridge|netdev) \S+ \{|\{"nftables":)`)
 

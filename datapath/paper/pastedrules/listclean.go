@@ -27,10 +27,12 @@ func undecorateListing(text string) (cleaned string, lost []iptables.Note, found
 		} else {
 			line = front.TakeOff(line)
 			switch content := strings.TrimSpace(line); {
-			case iptables.NamesColumns(line), found && listedRow.MatchString(line): // some pages have an empty line behind each
+			case iptables.NamesColumns(line):
 				inChain = true
-			case content == "", pasted.IsFence(content), strings.HasPrefix(content, "</"):
+			case content == "", strings.HasPrefix(content, "```"), strings.HasPrefix(content, "</"):
 				inChain = false
+			case found && listedRow.MatchString(line): // some pages have an empty line behind each
+				inChain = true
 			}
 			if !inChain {
 				if listedRow.MatchString(line) {
