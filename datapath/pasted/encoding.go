@@ -77,7 +77,7 @@ func utf16Order(text string) binary.ByteOrder {
 	return nil
 }
 
-// compressed are the beginnings of files, with the program that undoes it.
+// compressed are the beginnings of compressed files, with the program for each.
 var compressed = []struct{ begin, program string }{
 	{"\x1f\x8b", "gunzip"}, {"BZh", "bunzip2"}, {"\xfd7zXZ", "unxz"}, {"\x28\xb5\x2f\xfd", "unzstd"},
 }

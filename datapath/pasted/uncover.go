@@ -16,8 +16,8 @@ func Uncover(text string, content func(line string) bool) string {
 	return decoded(text)
 }
 
-// UncoverLines is like Uncover for an output of which only the first line can be told, which begins recognizes, and ends those that may be the last.
-// false: there is none, or none before a line that stops takes. stops may be nil.
+// UncoverLines is like Uncover for an output of which only the ends can be told: begins recognizes its first line, and ends those
+// that may be its last. false: there is none, or none before a line that stops recognizes. stops may be nil.
 func UncoverLines(text string, begins, ends, stops func(line string) bool) (string, bool) {
 	lines := strings.Split(decoded(text), "\n")
 	first, front := -1, Front(nil)

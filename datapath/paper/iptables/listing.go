@@ -38,16 +38,6 @@ func (d *Dump) Hides(table string) bool {
 	return d.Listing != nil && slices.Contains(d.Listing.Hidden, table)
 }
 
-// Open reports whether a chain may have more rules than the text.
-func (d *Dump) Open(table, chain string) bool {
-	t := d.Table(table)
-	if t == nil {
-		return false
-	}
-	c := t.Chain(chain)
-	return c != nil && c.Open
-}
-
 // Read reads rules in either form: a dump of iptables-save, see [Parse], or listings: the output of iptables -L or ip6tables -L,
 // of version 1.4 or newer and either back end, with or without -n, -v, -x and --line-numbers, also through column -t: one listing
 // or several of one family. Comments, prompts and command lines may precede each. The table is that of the last command line,

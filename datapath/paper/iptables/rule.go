@@ -175,8 +175,8 @@ func (a *analysis) analyse(r *Rule, args []Token) *Error {
 	return a.build(r)
 }
 
-// Interpret sets the matches and the target of the rule to what some words mean in a table; declared are its chains. lost says which of them are
-// printed without options that they need.
+// Interpret sets the matches and the target of the rule to what some words mean in a table, whose chains are declared; the table may
+// be empty if it is not known. lost says which matches and targets are printed without options that they need.
 func (r *Rule) Interpret(words []Token, family Family, table string, declared map[string]bool) (lost []string, fault *Error) {
 	a := analysis{family: family, table: table, declared: declared}
 	fault = a.analyse(r, words)

@@ -292,7 +292,7 @@ func (w *walk) visitChain(h Hook, b base) bool {
 // listed is for chains that a partial listing, or a dump of one table, does not have. A table without any is taken for empty, which is the rule;
 // one of which there are other chains has this one, too, and the walk ends there. false: it has ended.
 func (w *walk) listed(b *backend, h Hook, t string) bool {
-	switch {
+	switch c := b.chains[t][h.String()]; {
 	case b.lacks[t] && !w.machine.options.Doubts, b.lacks[lackingHook(t, h)]:
 		what := "table " + t
 		if b.native() {
@@ -309,7 +309,7 @@ func (w *walk) listed(b *backend, h Hook, t string) bool {
 		return true
 	case b.dump.Listing == nil || t == security.String() || b.dump.Lists(t, h.String()):
 		return true
-	case b.dump.Open(t, h.String()): // see chain
+	case c != nil && c.open: // see chain
 		return true
 	case b.dump.Table(t) == nil && !b.dump.Hides(t), w.machine.options.Assume != AssumeNothing, w.machine.options.Doubts:
 		w.grant("that chain %s of table %s, which is not in the listing, does nothing", h, t)

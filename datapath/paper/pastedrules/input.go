@@ -62,10 +62,8 @@ func (in *Input) hasTables() bool {
 // readForm reads a dump, a listing, or what becomes of a dump in mails, pages and logs.
 func readForm(text string, options iptables.Options) (*Input, error) {
 	d, err := iptables.Read(text, options)
-	if err == nil && (d.Listing != nil || isWhole(d)) {
-		return &Input{Dumps: []*iptables.Dump{d}, Notes: d.Notes}, nil
-	}
-	if !strings.ContainsRune(text, 0) {
+	changed := err != nil || d.Listing == nil && !isWhole(d)
+	if changed && !strings.ContainsRune(text, 0) {
 		if loose := readPasted(text, options); loose != nil {
 			return loose, nil
 		}
