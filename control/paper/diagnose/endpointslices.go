@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
@@ -29,7 +30,7 @@ type slicesOf struct {
 }
 
 // read reads one of them. ready: an endpoint of the family could get flows.
-func (r *slicesOf) read(svc *corev1.Service, s *discoveryv1.EndpointSlice, family string) (ready bool) {
+func (r *slicesOf) read(c *Cluster, svc *corev1.Service, s *discoveryv1.EndpointSlice, family string) (ready bool) {
 	if len(s.Endpoints) == 0 {
 		return false
 	}
@@ -59,7 +60,11 @@ func (r *slicesOf) read(svc *corev1.Service, s *discoveryv1.EndpointSlice, famil
 		if isUsable(e) {
 			return true
 		}
-		r.states = append(r.states, strings.Join(e.Addresses, ", "))
+		state := strings.Join(e.Addresses, ", ")
+		if a, err := kubeaddr.Parse(e.Addresses[0]); err == nil && c.owners[a] != nil && c.stateOf(c.owners[a]) != "" {
+			state += fmt.Sprintf(" (%s: %s)", c.owners[a].Name, c.stateOf(c.owners[a]))
+		}
+		r.states = append(r.states, state)
 		r.leaving = r.leaving && deref(e.Conditions.Terminating)
 	}
 	return false
@@ -75,7 +80,7 @@ func isUsable(e *discoveryv1.Endpoint) bool {
 func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found []*discoveryv1.EndpointSlice) (ready bool, cause Finding) {
 	r := slicesOf{wanted: fmt.Sprintf("%q/%s", port.Name, protocolOf(port.Protocol)), leaving: true, what: objectOf(svc)}
 	for _, s := range found {
-		if r.read(svc, s, family) {
+		if r.read(c, svc, s, family) {
 			return true, cause
 		}
 	}
@@ -175,7 +180,7 @@ func (c *Cluster) explainSlices(svc *corev1.Service, port *corev1.ServicePort, f
 	}
 	f := Finding{
 		Code: PodsNotReady, Object: object, Text: fmt.Sprintf("no endpoint of %s is ready: %s", r.what, nearest.Few(r.states)),
-		Do: "check why the readiness probes of its Pods fail",
+		Do: fmt.Sprintf("check why its Pods are not ready: kubectl -n %s describe pods", svc.Namespace),
 	}
 	if len(svc.Spec.Selector) == 0 {
 		f.Do = "check who writes its EndpointSlices or Endpoints, for it has no selector, and why they list these as not ready"

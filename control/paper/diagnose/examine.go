@@ -145,9 +145,7 @@ func (e *examination) listeners(w *inquiry, s *decision.ServicePort) {
 	case len(problems) == ready:
 		e.addWith(w, s, problems[0])
 	default:
-		f := problems[0]
-		f.Text, f.Do = fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), ready, f.Text), doForSome(&f)
-		e.add(f)
+		e.add(ofSome(problems, ready))
 	}
 }
 

@@ -266,10 +266,7 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 		}
 		w.cause(problems[0])
 	default:
-		w.answer.Notes = append(w.answer.Notes, Finding{
-			Code: problems[0].Code, Object: problems[0].Object, Field: problems[0].Field,
-			Text: fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), len(usable), problems[0].Text), Do: doForSome(&problems[0]),
-		})
+		w.note(ofSome(problems, len(usable)))
 	}
 }
 
@@ -281,12 +278,17 @@ func lastResort(p decision.Policy, node string) string {
 	return "there is"
 }
 
-// doForSome is what to do if the problem is not one of all endpoints.
-func doForSome(f *Finding) string {
+// ofSome is the first of the problems of some of the endpoints.
+func ofSome(problems []Finding, endpoints int) Finding {
+	f, will := problems[0], "will not answer"
 	if f.Code == OtherPort || f.Code == NoListener {
-		return "if the Pod is one of another program, narrow the selector of the Service; else have it listen on the port"
+		f.Do = "if the Pod is one of another program, narrow the selector of the Service; else have it listen on the port"
 	}
-	return f.Do
+	if f.Code == OtherPort { // a declaration of ports is information only
+		will = "will probably not answer"
+	}
+	f.Text = fmt.Sprintf("%d of %d endpoints %s: %s", len(problems), endpoints, will, f.Text)
+	return f
 }
 
 // endpoint is why an endpoint will not answer; nil: there is no reason to expect that.
