@@ -93,6 +93,9 @@ func kubectlObjects(text string, known []map[string]any) (docs []document) {
 // endpoints that are ready, and no others.
 const ReadyOnly = "nfqproxy.io/ready-endpoints-only"
 
+// Printed is the resourceVersion of objects from what kubectl prints for people. API servers give none this one.
+const Printed = "0"
+
 // NotShown is the annotation of a Service whose endpoints kubectl did not print, or not all of them: the reason, and what to do. A Pod
 // has it if the names of its ports were not printed, and perhaps not all Pods.
 const NotShown = "nfqproxy.io/endpoints-not-shown"
@@ -192,7 +195,7 @@ func (d *described) warnings() string {
 
 // documents are one object, and of a Service its endpoints, unless they are shown elsewhere.
 func (d *described) documents(shown bool) []document {
-	metadata := map[string]any{"name": d.field("Name"), "namespace": d.field("Namespace"), "resourceVersion": "0"} // it is from a cluster
+	metadata := map[string]any{"name": d.field("Name"), "namespace": d.field("Namespace"), "resourceVersion": Printed}
 	if labels := d.pairs("Labels"); len(labels) > 0 {
 		metadata["labels"] = labels
 	}

@@ -199,7 +199,7 @@ func (p *describedPort) slices(i int, service map[string]any) (docs []document) 
 		docs = append(docs, made(map[string]any{
 			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
 			"metadata": map[string]any{
-				"name": fmt.Sprintf("%s-described-%d-%d", service["name"], i, j), "namespace": service["namespace"], "resourceVersion": "0",
+				"name": fmt.Sprintf("%s-described-%d-%d", service["name"], i, j), "namespace": service["namespace"], "resourceVersion": Printed,
 				"labels":      map[string]any{"kubernetes.io/service-name": service["name"]},
 				"annotations": map[string]any{ReadyOnly: "true"},
 			},

@@ -120,7 +120,7 @@ func inColumns(line, head string, cells []string) (all []string) {
 func (r tableRow) namespace() string { return cmp.Or(r["NAMESPACE"], "default") }
 
 func (r tableRow) metadata() map[string]any {
-	m := map[string]any{"name": r["NAME"], "resourceVersion": "0"} // it is from a cluster
+	m := map[string]any{"name": r["NAME"], "resourceVersion": Printed}
 	if labels := pairsOf(r["LABELS"]); len(labels) > 0 {
 		m["labels"] = labels
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
@@ -139,8 +140,12 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 			if differ, reason, err = v.differences(family); err != nil {
 				return nil, nil, err
 			}
-			if of = append(of, diagnose.CompareRules(differ)...); reason != "" {
+			differing, others := diagnose.CompareRules(differ, &objects.Objects)
+			if of = append(of, differing...); reason != "" {
 				notes = append(notes, "whether the rules match the objects: "+reason)
+			}
+			if len(others) > 0 {
+				notes = append(notes, "whether these services exist, for the objects lack default/kubernetes, and so are not all: "+nearest.Few(others))
 			}
 		}
 		about.Not = append(append(about.Not, notes...), v.missing()...)

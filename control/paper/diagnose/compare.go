@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
@@ -73,11 +74,14 @@ func Differences(dumps []*iptables.Dump, servers *ipvs.State, family iptables.Fa
 	if err != nil {
 		return nil, "", fmt.Errorf("the rules for the objects: %w", err)
 	}
-	return audit.CompareServices(audit.Read(want), read), "", nil
+	asked := audit.Read(want)
+	asPrinted(asked.Services, read.Services, objects)
+	return audit.CompareServices(asked, read), "", nil
 }
 
-// CompareRules are the findings about the differences between a node's rules or virtual servers and objects.
-func CompareRules(changes []audit.ServiceChange) (found []Finding) {
+// CompareRules are the findings about the differences between a node's rules or virtual servers and objects. Objects without the
+// Service of the API servers are not all of a cluster: the services that only the node has are others.
+func CompareRules(changes []audit.ServiceChange, objects *kube.Objects) (found []Finding, others []string) {
 	const few = 3
 	var missing []string
 	for i := range changes {
@@ -85,19 +89,21 @@ func CompareRules(changes []audit.ServiceChange) (found []Finding) {
 			missing = append(missing, c.Service().Title())
 		}
 	}
+	all, told := slices.ContainsFunc(objects.Services, isAPIServer), false
 	for i := range changes {
 		c := &changes[i]
-		if c.Change() != audit.Removed || len(missing) <= few {
+		switch {
+		case c.Change() == audit.Added && !all:
+			others = append(others, c.Service().Title())
+		case c.Change() != audit.Removed || len(missing) <= few:
 			found = append(found, differing(c))
-			continue
-		}
-		if c.Service().Title() == missing[0] {
-			f := differing(c) // one finding about all
+		case !told: // one finding about all
+			f := differing(c)
 			f.Text = strings.Replace(f.Text, missing[0]+" is", fmt.Sprintf("%d service ports, such as %s, are", len(missing), nearest.Few(missing[:few])), 1)
-			found = append(found, f)
+			found, told = append(found, f), true
 		}
 	}
-	return found
+	return found, others
 }
 
 // differing is the finding about a service port whose rules, or virtual servers, are others than the objects ask for.

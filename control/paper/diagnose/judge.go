@@ -152,6 +152,14 @@ func (w *inquiry) policy(pod *corev1.Pod, at netip.AddrPort, protocol decision.P
 		f.Text += fmt.Sprintf("; it allows port %d, which is that of the Service: policies see the port of the Pod", w.port.Port)
 		f.Do = fmt.Sprintf("allow port %d in the policy", at.Port())
 	}
+	if f != nil && w.from != nil && w.port != nil {
+		to := w.hops[len(w.hops)-1].packet.Destination.Addr()
+		real, _ := w.connections(pod, at, protocol)
+		if out, _ := w.connections(nil, netip.AddrPortFrom(to, at.Port()), protocol); w.forbidsEgress(real) != nil && w.forbidsEgress(out) == nil {
+			f.Text += fmt.Sprintf("; it allows %s, which is that of the Service: policies see the address of the Pod", to)
+			f.Do = "allow the Pods in the policy, by their labels (podSelector)"
+		}
+	}
 	return f
 }
 

@@ -1,0 +1,63 @@
+package diagnose
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// asPrinted completes services of objects that are from what kubectl prints for people, which shows no names of ports, and not all of
+// policies, source ranges and hints, by those of a node with the same address.
+func asPrinted(want, is []*audit.Service, objects *kube.Objects) {
+	if !slices.ContainsFunc(objects.Services, func(s *corev1.Service) bool { return s.ResourceVersion == manifest.Printed }) {
+		return
+	}
+	for i, w := range want {
+		svc := serviceOf(objects, w)
+		at := slices.IndexFunc(is, func(r *audit.Service) bool {
+			return r.ClusterIP == w.ClusterIP && r.Port == w.Port && r.Protocol == w.Protocol && r.ClusterIP.IsValid()
+		})
+		if svc == nil || at < 0 || svc.ResourceVersion != manifest.Printed {
+			continue
+		}
+		r := *is[at]
+		r.NodePort = w.NodePort
+		if svc.Annotations[manifest.NotShown] == "" && !r.Dropped && r.InternalPolicy != decision.Local && r.ExternalPolicy != decision.Local {
+			r.Refused, r.Endpoints = w.Refused, asListed(w.Endpoints, r.Endpoints)
+		}
+		want[i] = &r
+	}
+}
+
+// asListed are the endpoints of a node that are listed and, if others are not, or there are none, all listed ones: hints may keep some off
+// the node.
+func asListed(listed, has []audit.Endpoint) []audit.Endpoint {
+	place := func(all []audit.Endpoint, e *audit.Endpoint) int {
+		return slices.IndexFunc(all, func(o audit.Endpoint) bool { return o.AddrPort == e.AddrPort })
+	}
+	both := slices.DeleteFunc(slices.Clone(has), func(e audit.Endpoint) bool { return place(listed, &e) < 0 })
+	if len(both) == len(has) && len(has) > 0 {
+		return both
+	}
+	for i := range listed {
+		if place(both, &listed[i]) < 0 {
+			both = append(both, listed[i])
+		}
+	}
+	return both
+}
+
+// serviceOf is the Service of a service port; nil: it is not among the objects.
+func serviceOf(objects *kube.Objects, s *audit.Service) *corev1.Service {
+	for _, svc := range objects.Services {
+		if svc.Namespace == s.Name.Namespace && svc.Name == s.Name.Name {
+			return svc
+		}
+	}
+	return nil
+}
