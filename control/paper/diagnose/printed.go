@@ -11,23 +11,33 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// asPrinted completes services of objects that are from what kubectl prints for people, which shows no names of ports, and not all of
-// policies, source ranges and hints, by those of a node with the same address.
+// asPrinted completes services of objects by those of a node with the same address: those from what kubectl prints for people, which
+// shows no names of ports, and not all of policies, source ranges and hints; and those in files without the EndpointSlices of their
+// namespace.
 func asPrinted(want, is []*audit.Service, objects *kube.Objects) {
-	if !slices.ContainsFunc(objects.Services, func(s *corev1.Service) bool { return s.ResourceVersion == manifest.Printed }) {
-		return
+	services, sliced := make(map[name]*corev1.Service), make(map[string]bool)
+	for _, s := range objects.EndpointSlices {
+		sliced[s.Namespace] = true
+	}
+	for _, s := range objects.Services {
+		if s.ResourceVersion == manifest.Printed || !sliced[s.Namespace] {
+			services[name{Namespace: s.Namespace, Name: s.Name}] = s
+		}
 	}
 	for i, w := range want {
-		svc := serviceOf(objects, w)
+		svc := services[w.Name.Service()]
+		if svc == nil {
+			continue
+		}
 		at := slices.IndexFunc(is, func(r *audit.Service) bool {
 			return r.ClusterIP == w.ClusterIP && r.Port == w.Port && r.Protocol == w.Protocol && r.ClusterIP.IsValid()
 		})
-		if svc == nil || at < 0 || svc.ResourceVersion != manifest.Printed {
+		if at < 0 {
 			continue
 		}
 		r := *is[at]
 		r.NodePort = w.NodePort
-		if svc.Annotations[manifest.NotShown] == "" && !r.Dropped && r.InternalPolicy != decision.Local && r.ExternalPolicy != decision.Local {
+		if sliced[svc.Namespace] && svc.Annotations[manifest.NotShown] == "" && !r.Dropped && r.InternalPolicy != decision.Local && r.ExternalPolicy != decision.Local {
 			r.Refused, r.Endpoints = w.Refused, asListed(w.Endpoints, r.Endpoints)
 		}
 		want[i] = &r
@@ -50,14 +60,4 @@ func asListed(listed, has []audit.Endpoint) []audit.Endpoint {
 		}
 	}
 	return both
-}
-
-// serviceOf is the Service of a service port; nil: it is not among the objects.
-func serviceOf(objects *kube.Objects, s *audit.Service) *corev1.Service {
-	for _, svc := range objects.Services {
-		if svc.Namespace == s.Name.Namespace && svc.Name == s.Name.Name {
-			return svc
-		}
-	}
-	return nil
 }
