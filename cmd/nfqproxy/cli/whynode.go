@@ -60,7 +60,15 @@ func (f *whyFlags) askBundle(ctx context.Context, path string, stdin io.Reader, 
 
 // configure is the configuration of the node. Without objects, those that its rules show become the view's.
 func (f *whyFlags) configure(v *nodeView) (servicetable.NodeConfig, error) {
+	host, _, err := v.host(iptables.IPv4)
+	if err != nil {
+		return servicetable.NodeConfig{}, err
+	}
+	nodes := v.services()
 	if v.objects != nil {
+		if len(v.objects.Nodes) == 0 {
+			v.objects.Nodes = diagnose.ObjectsOf(v.name, nodes, host).Nodes
+		}
 		f.table.name = v.name
 		host, _, err := v.host(iptables.IPv4)
 		if err != nil {
@@ -69,7 +77,6 @@ func (f *whyFlags) configure(v *nodeView) (servicetable.NodeConfig, error) {
 		diagnose.AddAddresses(v.objects, v.name, host)
 		return f.table.configure(v.objects)
 	}
-	nodes := v.services()
 	if len(nodes) == 0 {
 		why := v.in.why()
 		if why == "" {
@@ -80,10 +87,6 @@ func (f *whyFlags) configure(v *nodeView) (servicetable.NodeConfig, error) {
 			}
 		}
 		return servicetable.NodeConfig{}, fmt.Errorf("--node %s: the bundle shows no Services%s: give the objects with --objects or --kubeconfig", v.in.node.Path, why)
-	}
-	host, _, err := v.host(iptables.IPv4)
-	if err != nil {
-		return servicetable.NodeConfig{}, err
 	}
 	v.objects = diagnose.ObjectsOf(v.name, nodes, host)
 	return audit.Config(v.name, nodes...), nil
