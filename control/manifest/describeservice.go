@@ -40,6 +40,7 @@ func (d *described) service(metadata map[string]any, shown bool) ([]document, er
 	setList("ipFamilies", d.list("IP Families"))
 	set("ipFamilyPolicy", d.field("IP Family Policy"))
 	set("externalName", d.field("External Name"))
+	set("loadBalancerIP", d.field("Desired LoadBalancer IP"))
 	set("sessionAffinity", d.field("Session Affinity"))
 	set("externalTrafficPolicy", d.field("External Traffic Policy"))
 	set("internalTrafficPolicy", d.field("Internal Traffic Policy"))

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -224,10 +226,22 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 	}
 }
 
+// askedAddress are the annotations that ask MetalLB, kube-vip or Cilium for addresses.
+var askedAddress = regexp.MustCompile(`(?i)/(loadBalancerIPs|lb-ipam-ips)$|^lbipam\.cilium\.io/ips$`)
+
 // pending is the Service that asks for the address as that of its load balancer, and does not have it; nil: there is none.
 func (w *inquiry) pending(a netip.Addr) *corev1.Service {
 	for _, svc := range w.objects.Services {
-		if ip, err := kubeaddr.Parse(svc.Spec.LoadBalancerIP); err == nil && ip == a && svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		asked := []string{svc.Spec.LoadBalancerIP}
+		for key, value := range svc.Annotations {
+			if askedAddress.MatchString(key) {
+				asked = append(asked, strings.Split(value, ",")...)
+			}
+		}
+		if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && slices.ContainsFunc(asked, func(text string) bool {
+			ip, err := kubeaddr.Parse(strings.TrimSpace(text))
+			return err == nil && ip == a
+		}) {
 			return svc
 		}
 	}
