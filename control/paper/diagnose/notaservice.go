@@ -213,7 +213,7 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 	case w.pending(to.Addr()) != nil:
 		w.cause(noAddressYet(w.pending(to.Addr())))
 	case !w.from.outside && w.objects.Lab == nil && !w.nearCluster(to.Addr()) && w.outsideCluster(to, protocol):
-	case w.from.outside && len(w.nodes.names) == 0 && !w.nearCluster(to.Addr()):
+	case w.from.outside && len(w.objects.Nodes) == 0 && !w.nearCluster(to.Addr()):
 		w.cause(Finding{
 			Code: NotShown, Text: fmt.Sprintf("no Service has the address %s or the node port %d/%s, no Pod has the address, and whether a node does is not known: the objects contain no Nodes", to.Addr(), to.Port(), protocol),
 			Do: "add the output of kubectl get svc,nodes -A -o yaml",
@@ -306,7 +306,7 @@ func (w *inquiry) isExternal(a netip.Addr) bool {
 // nodePort is about a node port at an address where it is not open.
 func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 	f := Finding{Object: "Service " + s.Name.Service().String(), Field: "spec.ports"}
-	if len(w.nodes.names) == 0 && !to.Addr().IsLoopback() {
+	if len(w.objects.Nodes) == 0 && !to.Addr().IsLoopback() {
 		svc := cmp.Or(w.services[s.Name.Service()], new(corev1.Service))
 		for i := range svc.Spec.Ports { // without endpoints, the node does not matter
 			if svc.Spec.Ports[i].Name == s.Name.Port {

@@ -245,7 +245,7 @@ func (w *inquiry) origin(source netip.Addr, to netip.AddrPort) (node, is string)
 		return owner, fmt.Sprintf("it has the address %s", to.Addr())
 	case w.given != "":
 		return w.given, "as given"
-	case len(names) == 1:
+	case len(names) == 1 && len(w.objects.Nodes) == 1:
 		return names[0], "it is the only one"
 	case len(names) == 0 || !w.from.outside:
 		return "", "the objects do not show it"
