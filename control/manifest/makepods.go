@@ -283,9 +283,10 @@ func (c *completion) nodesFor(spec *corev1.PodSpec, daemons bool) (names []strin
 	if spec.NodeName != "" || len(c.Nodes) == 0 {
 		return []string{spec.NodeName}, ""
 	}
-	tainted, labelled := false, true
+	tainted, labelled, all := false, true, true
 	for _, n := range c.Nodes {
 		labelled = labelled && n.Labels[corev1.LabelOSStable] != "" // each kubelet writes it
+		all = all && n.ResourceVersion != Printed                   // somebody may describe one of many
 		taints := slices.Clip(n.Spec.Taints)
 		if n.Spec.Unschedulable {
 			taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
@@ -304,10 +305,10 @@ func (c *completion) nodesFor(spec *corev1.PodSpec, daemons bool) (names []strin
 	switch {
 	case len(names) > 0:
 		return names, ""
-	case tainted:
-		unfit = fmt.Sprintf("each of the %d Nodes here that could run it has a taint that it does not tolerate", len(c.Nodes))
-	case labelled:
-		unfit = fmt.Sprintf("none of the %d Nodes here has the labels of its nodeSelector", len(c.Nodes))
+	case all && tainted:
+		unfit = fmt.Sprintf("no Node here (%d) that could run it has only taints that it tolerates", len(c.Nodes))
+	case all && labelled:
+		unfit = fmt.Sprintf("no Node here (%d) has the labels of its nodeSelector", len(c.Nodes))
 	}
 	return []string{""}, unfit
 }

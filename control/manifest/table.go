@@ -339,7 +339,7 @@ func (t *tables) endpointsOf(service tableRow) ([]netip.AddrPort, error) {
 
 // sliceEndpoints are the endpoints in the row of an EndpointSlice, ready or not.
 func sliceEndpoints(r tableRow) (all []netip.AddrPort, err error) {
-	if r["ENDPOINTS"] == "" {
+	if r["ENDPOINTS"] == "" && !strings.Contains(r["PORTS"], " ") { // a space there is in a table whose columns are damaged
 		return nil, nil
 	}
 	port, err := strconv.ParseUint(r["PORTS"], 10, 16)
