@@ -240,7 +240,7 @@ func arePrinted(pods []*corev1.Pod) bool {
 func (c *Cluster) podsOf(svc *corev1.Service) (named, known int) {
 	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
 		for i := range s.Endpoints {
-			if ref := s.Endpoints[i].TargetRef; ref == nil && s.Annotations[manifest.ReadyOnly] != "" {
+			if ref := s.Endpoints[i].TargetRef; ref == nil {
 				named++
 				if a, err := kubeaddr.Parse(s.Endpoints[i].Addresses[0]); err == nil && c.owners[a] != nil {
 					known++
