@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,6 +27,7 @@ type Template struct {
 	Owned bool
 	// ServiceName is the Service of a StatefulSet whose Pods have names in DNS by it.
 	ServiceName string
+	Parallel    bool // a StatefulSet whose Pods do not wait for each other
 }
 
 // String is "Deployment shop/web".
@@ -66,7 +68,8 @@ type workload struct {
 		Suspend  bool                   `json:"suspend"`
 		Template corev1.PodTemplateSpec `json:"template"`
 		// ServiceName is that of a StatefulSet.
-		ServiceName string `json:"serviceName"`
+		ServiceName         string                         `json:"serviceName"`
+		PodManagementPolicy appsv1.PodManagementPolicyType `json:"podManagementPolicy"`
 		// Selector is read of kinds of API group apps.
 		Selector *metav1.LabelSelector `json:"selector"`
 	} `json:"spec"`
@@ -102,7 +105,7 @@ func workloadOf(m map[string]any) map[string]any {
 		return some
 	}
 	w := part(m, "apiVersion", "kind", "metadata")
-	spec := part(m["spec"], "replicas", "suspend", "template", "serviceName")
+	spec := part(m["spec"], "replicas", "suspend", "template", "serviceName", "podManagementPolicy")
 	if m["apiVersion"] == "apps/v1" {
 		maps.Copy(spec, part(m["spec"], "selector"))
 	}
@@ -139,6 +142,7 @@ func (l *loader) template(at Place, t typeName, m map[string]any, duplicates []s
 	if o.Spec.Replicas != nil {
 		made.Replicas = max(int(*o.Spec.Replicas), 0)
 	}
+	made.Parallel = o.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 	if made.Suspended {
 		made.Replicas = 0
 	}

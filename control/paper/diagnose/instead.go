@@ -6,14 +6,17 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // This file says what is there instead of what a Service lacks.
@@ -87,11 +90,39 @@ func (c *Cluster) insteadOf(svc *corev1.Service, in *namespace) (text, do string
 		}
 		return fmt.Sprintf(" of namespace %s; it matches %s", svc.Namespace, nearest.Few(where)), do, true
 	}
+	if why, then, found := c.notCreated(svc, in); found {
+		return why, then, true
+	}
 	text, similar = in.labelsNear(svc.Name, svc.Spec.Selector, c.podText)
 	if !similar && !c.isUnsubmitted(svc) {
 		do = fmt.Sprintf("look for what should run such Pods, and its replicas (kubectl -n %s get deployments,statefulsets,daemonsets -o wide); or set the selector to the labels of the Pods", svc.Namespace)
 	}
 	return text, do, similar
+}
+
+// notCreated is about a Pod of a StatefulSet that a Service selects by its name and that does not exist. found: it is so.
+func (c *Cluster) notCreated(svc *corev1.Service, in *namespace) (text, do string, found bool) {
+	pod := svc.Spec.Selector[appsv1.StatefulSetPodNameLabel]
+	i := slices.IndexFunc(c.objects.Templates, func(t *manifest.Template) bool {
+		return t.Kind == "StatefulSet" && t.Namespace == svc.Namespace && t.Name+"-" == stem(pod)
+	})
+	if i < 0 {
+		return "", "", false
+	}
+	t := c.objects.Templates[i]
+	var waits []string
+	for _, p := range in.pods {
+		if state := c.stateOf(p); state != "" && stem(p.Name) == stem(pod) && !t.Parallel {
+			waits = append(waits, fmt.Sprintf("%s (%s)", p.Name, state))
+		}
+	}
+	switch n, err := strconv.Atoi(pod[len(stem(pod)):]); {
+	case err == nil && n >= t.Replicas:
+		return fmt.Sprintf("; %s has %s", t, quantity.Count(t.Replicas, "replica")), fmt.Sprintf("kubectl -n %s scale statefulset %s --replicas %d", t.Namespace, t.Name, n+1), true
+	case len(waits) > 0:
+		return fmt.Sprintf("; %s creates it only when those before it are ready: %s", t, nearest.Few(waits)), fmt.Sprintf("kubectl -n %s describe pods", t.Namespace), true
+	}
+	return fmt.Sprintf("; %s has not created it", t), fmt.Sprintf("kubectl -n %s describe statefulset %s", t.Namespace, t.Name), true
 }
 
 // withoutPod are names of kinds, by their ends, that have no Pods created.
