@@ -368,7 +368,8 @@ func (t *tables) readiness(a netip.Addr) (ready, known bool) {
 
 func (r tableRow) isReady() bool {
 	running, all, _ := strings.Cut(r["READY"], "/")
-	return running == all && r["STATUS"] == "Running"
+	met, gates, hasGates := strings.Cut(r["READINESS GATES"], "/")
+	return running == all && r["STATUS"] == "Running" && (!hasGates || met == gates)
 }
 
 // pod makes a Pod of a row. Its containers' ports are not in the table.
@@ -379,6 +380,9 @@ func (r tableRow) pod() document {
 	ready := map[string]any{"type": "Ready", "status": "True"}
 	if !r.isReady() {
 		ready["status"], ready["reason"] = "False", fmt.Sprintf("%s, %s ready", r["STATUS"], r["READY"])
+		if gates := r["READINESS GATES"]; gates != "" {
+			ready["reason"] = fmt.Sprintf("%s, readiness gates %s", ready["reason"], gates)
+		}
 	}
 	status["conditions"] = []any{ready}
 	if ip := r["IP"]; ip != "" {
