@@ -23,7 +23,7 @@ func (r *reader) check() {
 	}
 	missing := r.checkCommented()
 	if line := r.nat.declared[kubechains.Services]; r.nat.isComplete(kubechains.Services) && !slices.ContainsFunc(r.nat.order, isProxys) {
-		r.problem("kube-proxy's chains of table nat are empty, as iptables -t nat -F leaves them: no service is served, until kube-proxy writes all of them again", line)
+		r.problem("kube-proxy's chains of table nat are empty, as after iptables -t nat -F: no service is served, until kube-proxy writes all of them again", line)
 		return
 	}
 	if !missing {
@@ -89,7 +89,7 @@ func (r *reader) checkCommented() bool {
 	case !r.nat.present:
 		r.gap("table nat is not in the file: services with endpoints are not shown")
 	case r.nat.has(kubechains.Services):
-	case r.node.Mode == proxymode.ModeIPTables:
+	case r.node.Mode == proxymode.ModeIPTables, seen[kubechains.Services]:
 		r.gap("the file has no chain KUBE-SERVICES of table nat: which addresses lead to services is not shown")
 	default:
 		text, lines := "table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them", []int(nil)

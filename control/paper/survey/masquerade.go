@@ -58,7 +58,7 @@ func (s *surveyor) unmarkingRule(path []*iptables.Rule) (found *iptables.Rule) {
 		if sets {
 			mark = set.Apply(mark)
 		}
-		if r.Chain == kubechains.MarkMasq || r.Chain == kubechains.Postrouting || r.Native && s.wrote(r) {
+		if sets && strings.HasPrefix(r.Chain, "KUBE-") || r.Chain == kubechains.Postrouting || r.Native && s.wrote(r) {
 			marked = true
 			continue
 		}
