@@ -174,10 +174,13 @@ func (r *gathered) loadBalancerIP(s *Service, ip netip.Addr) {
 	s.LoadBalancerIPs = i.loadBalancerIPs.values
 }
 
+// anAddress ends the name of a group of endpoints' chains.
+const anAddress = " and an address"
+
 func (r *gathered) compareName(chain, want, have, of string, line int) {
 	group, _, isEndpoint := strings.Cut(of, " and ")
 	if isEndpoint {
-		group += " and an address"
+		group += anAddress
 	}
 	if want == have {
 		r.named[group]++
@@ -187,13 +190,16 @@ func (r *gathered) compareName(chain, want, have, of string, line int) {
 }
 
 // checkNames reports the chains with a wrong name. If no name of a service's chains is right, or none of its endpoints' chains, somebody
-// made the file anonymous: the chains lead to each other all the same.
+// made the file anonymous, as people do with the address of the API server: the chains lead to each other all the same.
 func (r *gathered) checkNames() {
 	anonymous := 0
 	for _, m := range r.misnamed {
-		if r.named[m.group] > 0 || len(r.misnamed) == 1 {
+		switch {
+		case r.named[m.group] > 0, len(r.misnamed) == 1 && !strings.HasSuffix(m.group, anAddress):
 			r.node.Problems = append(r.node.Problems, m.Issue)
-		} else {
+		case len(r.misnamed) == 1:
+			r.gap(m.Text+": the name or the address in the file may not be the real one", m.Lines...)
+		default:
 			anonymous++
 		}
 	}
