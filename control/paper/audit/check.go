@@ -229,7 +229,9 @@ func (r *reader) checkAffinity(s *Service, b *balance) {
 	if strings.HasPrefix(b.chain, xlbPrefix) || !r.nat.isComplete(b.chain) {
 		return
 	}
+	gone := maps.Clone(b.sticky)
 	for _, share := range b.shares {
+		delete(gone, share.chain)
 		e := r.endpoints[share.chain]
 		switch {
 		case e == nil || e.dnat == nil || b.sticky[share.chain] == (e.dnat.recent != nil):
@@ -238,6 +240,9 @@ func (r *reader) checkAffinity(s *Service, b *balance) {
 		default:
 			r.problem(fmt.Sprintf("%s does not record its clients: %s has no session affinity to %s", share.chain, s.Title(), e.addrPort), e.dnatLine)
 		}
+	}
+	for _, chain := range slices.Sorted(maps.Keys(gone)) {
+		r.problem(fmt.Sprintf("%s has a rule for the clients of %s, and none that gives it new ones: %s sends no new clients there", b.chain, chain, s.Title()), b.line)
 	}
 }
 
