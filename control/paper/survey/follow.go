@@ -41,7 +41,9 @@ func (c *connection) packet() iptables.Packet {
 		// A client that may use the address; the first address of a network is no client's.
 		if r := allowedRange(c.port); !r.Contains(from) {
 			if from = r.Addr(); !r.IsSingleIP() {
-				from = r.Masked().Addr().Next()
+				if from = r.Masked().Addr().Next(); from == placeholderAddress(c.port.Family) {
+					from = from.Next()
+				}
 			}
 		}
 	}
