@@ -16,6 +16,8 @@ type Listing struct {
 	Hidden []string
 	// Empty are tables that are not in the text because they have no rules.
 	Empty []string
+	// Cut: a text of iptables-save ends within a table, and others may follow.
+	Cut bool
 }
 
 // Lists reports whether all rules of a chain are known. A dump of iptables-save has those of all chains; a listing only

@@ -71,7 +71,7 @@ func lacking(d *iptables.Dump) map[string]bool {
 		missing[name] = t == nil
 		shows = shows || t != nil && slices.ContainsFunc(chains, t.Has)
 	}
-	if !shows || d.Listing != nil || d.Ruleset != nil {
+	if !shows || d.Listing != nil && !d.Listing.Cut || d.Ruleset != nil {
 		return nil
 	}
 	return missing

@@ -2,7 +2,9 @@ package netfilter
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -292,7 +294,8 @@ func (w *walk) visitChain(h Hook, b base) bool {
 // listed is for chains that a partial listing, or a dump of one table, does not have. A table without any is taken for empty, which is the rule;
 // one of which there are other chains has this one, too, and the walk ends there. false: it has ended.
 func (w *walk) listed(b *backend, h Hook, t string) bool {
-	switch c := b.chains[t][h.String()]; {
+	c := b.chains[t][h.String()]
+	switch {
 	case b.lacks[t] && !w.machine.options.Doubts, b.lacks[lackingHook(t, h)]:
 		what := "table " + t
 		if b.native() {
@@ -309,18 +312,36 @@ func (w *walk) listed(b *backend, h Hook, t string) bool {
 		return true
 	case b.dump.Listing == nil || t == security.String() || b.dump.Lists(t, h.String()):
 		return true
-	case c != nil && c.open: // see chain
+	case c != nil && c.open && b.hasPart(t, h): // see chain
 		return true
 	case b.dump.Table(t) == nil && !b.dump.Hides(t), w.machine.options.Assume != AssumeNothing, w.machine.options.Doubts:
 		w.grant("that chain %s of table %s, which is not in the listing, does nothing", h, t)
 		return true
 	}
 	why := fmt.Sprintf("chain %s of table %s is not in the listing", h, t)
-	if b.dump.Hides(t) {
+	switch {
+	case c != nil && c.open:
+		why = fmt.Sprintf("chain %s of table %s may have more rules than the text", h, t)
+	case b.dump.Hides(t):
 		why = fmt.Sprintf("table %s is incompatible with iptables, and not in the listing", t)
 	}
 	w.result.Table, w.result.Chain = t, h.String()
 	return w.end(Stopped, nil, why)
+}
+
+// hasPart reports whether the part of a base chain that the text has may be enough: it has rules, and in table nat kube-proxy's jump,
+// if the table has chains of kube-proxy.
+func (b *backend) hasPart(t string, h Hook) bool {
+	c := b.chains[t][h.String()]
+	if c == nil || len(c.rules) == 0 {
+		return false
+	}
+	isProxys := func(name string) bool { return strings.HasPrefix(name, "KUBE-") }
+	jumps := slices.ContainsFunc(c.rules, func(r rule) bool {
+		to, ok := r.Target.(iptables.Jump)
+		return ok && isProxys(to.Chain)
+	})
+	return jumps || !c.nat || h == Input || !slices.ContainsFunc(slices.Collect(maps.Keys(c.in)), isProxys)
 }
 
 // visitNAT is nf_nat_inet_fn: the rules are evaluated once for each side of a connection, and

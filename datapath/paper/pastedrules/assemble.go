@@ -184,6 +184,7 @@ func (a *assembler) finish(as *assembly, g *gatherer) {
 		a.in.Notes = append(a.in.Notes, of.notes...)
 		d.Tables = append(d.Tables, &iptables.Table{Name: of.table, Line: of.number, Chains: of.chains, Rules: of.rules})
 		whole = whole && of.form == formSaved && !of.alone && of.block.complete() && (of.committed || of.ended)
+		listing.Cut = listing.Cut || of.form == formSaved && !of.committed && !of.ended
 		partial = a.typeDraft(d, of, &lost) || partial
 	}
 	d.Notes = iptables.MergeNotes(lost)
