@@ -223,11 +223,29 @@ func (c *Cluster) namesPods(svc *corev1.Service) bool {
 	return named > 0
 }
 
-// podsLeftOut reports whether files have no Pod of those that are the Service's endpoints: not all Pods of its namespace are in
-// them.
+// podsLeftOut reports whether files have no Pod of those that are the Service's endpoints, or one as an example of several: not all Pods of
+// its namespace are in them. Another Pod of the same ReplicaSet, which is no endpoint, shows that they are.
 func (c *Cluster) podsLeftOut(svc *corev1.Service) bool {
 	named, known := c.podsOf(svc)
-	return c.objects.Made != nil && named > 0 && known == 0
+	return c.objects.Made != nil && named > known && known < 2 && !c.hasReplacement(svc)
+}
+
+// hasReplacement reports whether a Pod that is no endpoint of the Service is from the same object as one that is, and that is not there.
+func (c *Cluster) hasReplacement(svc *corev1.Service) bool {
+	in := c.podsIn[svc.Namespace]
+	if in == nil {
+		return false
+	}
+	gone, named := make(map[string]bool), make(map[string]bool)
+	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		for i := range s.Endpoints {
+			if ref := s.Endpoints[i].TargetRef; ref != nil && ref.Kind == "Pod" {
+				named[ref.Name] = true
+				gone[stem(ref.Name)] = gone[stem(ref.Name)] || c.pods[name{Namespace: svc.Namespace, Name: ref.Name}] == nil
+			}
+		}
+	}
+	return slices.ContainsFunc(in.pods, func(p *corev1.Pod) bool { return !named[p.Name] && stem(p.Name) != "" && gone[stem(p.Name)] })
 }
 
 // arePrinted reports whether one of the Pods is from the output of kubectl describe.
@@ -235,8 +253,7 @@ func arePrinted(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Annotations[manifest.NotShown] != "" })
 }
 
-// podsOf are the numbers of the Service's endpoints that are Pods, and of those whose Pods, or others of the same object, are among
-// the objects.
+// podsOf are the numbers of the Service's endpoints that are Pods, and of those whose Pods are among the objects.
 func (c *Cluster) podsOf(svc *corev1.Service) (named, known int) {
 	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
 		for i := range s.Endpoints {
@@ -247,7 +264,7 @@ func (c *Cluster) podsOf(svc *corev1.Service) (named, known int) {
 				}
 			} else if ref != nil && ref.Kind == "Pod" {
 				named++
-				if in := c.podsIn[svc.Namespace]; c.pods[name{Namespace: cmp.Or(ref.Namespace, svc.Namespace), Name: ref.Name}] != nil || in != nil && in.stems[stem(ref.Name)] {
+				if c.pods[name{Namespace: cmp.Or(ref.Namespace, svc.Namespace), Name: ref.Name}] != nil {
 					known++
 				}
 			}

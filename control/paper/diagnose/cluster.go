@@ -75,7 +75,7 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 	for _, n := range sortedNames(c.pods) {
 		p := c.pods[n]
 		if c.podsIn[n.Namespace] == nil {
-			c.podsIn[n.Namespace] = &namespace{by: make(map[label][]*corev1.Pod), stems: make(map[string]bool)}
+			c.podsIn[n.Namespace] = &namespace{by: make(map[label][]*corev1.Pod)}
 		}
 		if servicetable.PodEnded(p) {
 			c.podsIn[n.Namespace].ended = append(c.podsIn[n.Namespace].ended, p)

@@ -10,9 +10,8 @@ import (
 
 // namespace is the Pods of a namespace. Those that have ended are no endpoints.
 type namespace struct {
-	pods  []*corev1.Pod // by name
-	by    map[label][]*corev1.Pod
-	stems map[string]bool // those of the names of pods
+	pods []*corev1.Pod // by name
+	by   map[label][]*corev1.Pod
 	// ended are the others.
 	ended []*corev1.Pod
 }
@@ -22,9 +21,6 @@ type label struct{ key, value string }
 // add adds a Pod. Pods are added in the order of their names.
 func (n *namespace) add(p *corev1.Pod) {
 	n.pods = append(n.pods, p)
-	if s := stem(p.Name); s != "" {
-		n.stems[s] = true
-	}
 	for key, value := range p.Labels {
 		n.by[label{key, value}] = append(n.by[label{key, value}], p)
 	}
