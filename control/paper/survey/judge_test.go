@@ -38,7 +38,7 @@ func TestStaysOnBridge(t *testing.T) {
 
 // TestNeedsHairpin: an endpoint that is its own client needs it, unless IPVS translates.
 func TestNeedsHairpin(t *testing.T) {
-	s := &surveyor{host: &netfilter.Host{Bridges: map[string]netfilter.Bridge{"cni0": {PassesRules: true, Ports: 2}, "cni1": {PassesRules: true, Ports: 2, Hairpins: 1}}}}
+	s := &surveyor{host: &netfilter.Host{Bridges: map[string]netfilter.Bridge{"cni0": {PassesRules: true, Ports: 2}, "cni1": {PassesRules: true, Ports: 2, Hairpins: 1}, "cni2": {PassesRules: true, Ports: 2, Promiscuous: true}}}}
 	for _, tt := range []struct {
 		device, to string
 		ipvs       *audit.Node
@@ -48,6 +48,7 @@ func TestNeedsHairpin(t *testing.T) {
 		{"cni0", "10.244.1.3", nil, false},
 		{"cni0", "10.244.1.2", new(audit.Node), false},
 		{"cni1", "10.244.1.2", nil, false},
+		{"cni2", "10.244.1.2", nil, false},
 		{"eth0", "10.244.1.2", nil, false},
 	} {
 		s.ipvs = tt.ipvs
