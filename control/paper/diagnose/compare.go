@@ -51,32 +51,37 @@ func Differences(dumps []*iptables.Dump, servers *ipvs.State, family iptables.Fa
 			is, read = d, n
 		}
 	}
-	of := decision.IPv4
-	if family == iptables.IPv6 {
-		of = decision.IPv6
-	}
 	if is == nil && empty != nil && servers == nil && other == "" { // kube-proxy's rules are complete, and have no Service
 		is, read = empty, audit.Read(empty)
 	}
 	switch {
 	case is == nil && servers != nil:
-		return audit.CompareIPVS(TableOf(dumps, objects, node), servers, of), "", nil
+		return audit.CompareIPVS(TableOf(dumps, objects, node), servers, family), "", nil
 	case is == nil && other != "":
 		return nil, other, nil
 	case is == nil:
 		return nil, "the rules show no Service", nil
 	}
-	var text bytes.Buffer
-	if err := kubesave.Render(&text, kubechains.Rules(TableOf(dumps, objects, node), of, audit.Kernel(read))); err != nil {
-		return nil, "", err
-	}
-	want, err := iptables.Parse(&text, iptables.Options{Family: is.Family})
+	want, err := rulesFor(TableOf(dumps, objects, node), audit.Kernel(read), is.Family)
 	if err != nil {
-		return nil, "", fmt.Errorf("the rules for the objects: %w", err)
+		return nil, "", err
 	}
 	asked := audit.Read(want)
 	asPrinted(asked.Services, read.Services, objects)
 	return audit.CompareServices(asked, read), "", nil
+}
+
+// rulesFor are the rules of iptables that kube-proxy would write for a service table.
+func rulesFor(t *decision.Table, kernel kubechains.Kernel, family iptables.Family) (*iptables.Dump, error) {
+	var text bytes.Buffer
+	if err := kubesave.Render(&text, kubechains.Rules(t, family, kernel)); err != nil {
+		return nil, err
+	}
+	d, err := iptables.Parse(&text, iptables.Options{Family: family})
+	if err != nil {
+		return nil, fmt.Errorf("the rules for the objects: %w", err)
+	}
+	return d, nil
 }
 
 // CompareRules are the findings about the differences between a node's rules or virtual servers and objects. Objects without the

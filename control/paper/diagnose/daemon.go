@@ -1,16 +1,12 @@
 package diagnose
 
 import (
-	"bytes"
-	"fmt"
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
@@ -49,18 +45,10 @@ func ReplaceDaemon(dumps []*iptables.Dump, objects *kube.Objects, config service
 
 // daemonRules are the rules of table nat of one family.
 func daemonRules(objects *kube.Objects, config servicetable.NodeConfig, family iptables.Family) (*iptables.Dump, error) {
-	of := decision.IPv4
-	if family == iptables.IPv6 {
-		of = decision.IPv6
-	}
 	table, _ := servicetable.Table(objects, config)
-	var text bytes.Buffer
-	if err := kubesave.Render(&text, kubechains.Rules(table, of, kubechains.Kernel{})); err != nil {
-		return nil, err
-	}
-	d, err := iptables.Parse(&text, iptables.Options{Family: family})
+	d, err := rulesFor(table, kubechains.Kernel{}, family)
 	if err != nil {
-		return nil, fmt.Errorf("the rules for the objects: %w", err)
+		return nil, err
 	}
 	d.File = DaemonRules
 	d.Tables = slices.DeleteFunc(d.Tables, func(t *iptables.Table) bool { return t.Name != "nat" })
