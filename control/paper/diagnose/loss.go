@@ -95,7 +95,7 @@ func lossEffect(l *survey.Loss) effect {
 	case l.Rule == nil && l.Chain != "":
 		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to ACCEPT", l.Chain)
 		if l.Table == "filter" && l.Chain == "FORWARD" {
-			e.do += "; kube-proxy accepts at most packets with its mark"
+			e.do += "; the service proxy accepts at most packets with its mark"
 		}
 	}
 	switch l.Effect {
