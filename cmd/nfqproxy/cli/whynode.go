@@ -41,8 +41,10 @@ func (f *whyFlags) askBundle(ctx context.Context, path string, stdin io.Reader, 
 	if err != nil {
 		return nil, err
 	}
-	if err := v.replaceDaemon(func(string) (servicetable.NodeConfig, error) { return config, nil }); err != nil {
-		return nil, err
+	if objects != nil {
+		if err := v.replaceDaemon(func(string) (servicetable.NodeConfig, error) { return config, nil }); err != nil {
+			return nil, err
+		}
 	}
 	if f.question.Node = v.name; f.question.Namespace == "" && objects != nil {
 		f.question.Namespace = f.namespace()

@@ -65,6 +65,14 @@ func (a *Answer) See(n *Saved) error {
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(n.Dumps, HasDaemon) { // there are no objects to replace it by
+		a.Cause = &Finding{
+			Code: NotShown, Text: fmt.Sprintf("nfqproxy serves %s: its daemon decides, which the bundle's rules do not show; others' rules do not count", n.Node),
+			Do: "give the objects with --objects or --kubeconfig: then its decisions for them are followed through the node's rules",
+		}
+		a.Unless, a.Endpoints = "", nil
+		return nil
+	}
 	if a.Node == n.Node {
 		return a.seeDecision(n, protocol)
 	}
