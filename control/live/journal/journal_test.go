@@ -1,12 +1,14 @@
 package journal
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -571,6 +573,43 @@ func TestIntakeIsBounded(t *testing.T) {
 	if j.Lost() != 10_000-inputCapacity {
 		t.Errorf("%d lost", j.Lost())
 	}
+}
+
+// TestIntakeIsTakenOver: the first flow at once, the next ones together, and sooner if they fill the queue.
+func TestIntakeIsTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := New(Config{Flows: 2 * inputCapacity})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go j.Run(ctx)
+		port := uint16(0)
+		offer := func(n int) {
+			batch := make([]flow.Flow, n)
+			for i := range batch {
+				port++
+				batch[i].Packet = decision.Packet{Protocol: decision.TCP, Source: netip.AddrPortFrom(client.Addr(), port), Destination: client}
+			}
+			j.Flows(batch)
+			synctest.Wait()
+		}
+		expect := func(want int) {
+			t.Helper()
+			if n := j.Known().Flows; n != want {
+				t.Errorf("%d flows are taken over, want %d", n, want)
+			}
+		}
+		offer(1)
+		expect(1)
+		offer(1)
+		expect(1)
+		time.Sleep(gatherFlows)
+		synctest.Wait()
+		expect(2)
+		offer(inputCapacity/2 - 1)
+		expect(2)
+		offer(1)
+		expect(2 + inputCapacity/2)
+	})
 }
 
 // TestLostEvents: after events were lost lives are incomplete, and the connection table

@@ -140,8 +140,9 @@ const (
 
 // yieldAfter is how long a worker keeps its processor. Go's scheduler preempts it after 10 ms; for
 // some milliseconds after that its monitor wakes up every 20 µs or more, which costs as much as
-// the decisions (runtime/proc.go, sysmon and retake).
-const yieldAfter = 5 * time.Millisecond
+// the decisions (runtime/proc.go, sysmon and retake). To yield costs, too: as the worker is locked
+// to its thread, another one takes over and wakes it again.
+const yieldAfter = 9 * time.Millisecond
 
 // run serves the queue until it is closed.
 func (w *worker) run() error {
