@@ -164,10 +164,13 @@ func strayFindings(s *survey.Survey) (found []Finding) {
 // withoutEndpoints are the services that kube-proxy rejects or drops.
 func withoutEndpoints(s *survey.Survey) (found []Finding) {
 	for _, d := range s.Refused {
+		do := "check that the Service's selector matches Pods that are ready: " + describe(d.Title)
+		if strings.HasPrefix(d.Title, "default/kubernetes:") {
+			do = "the API servers write its endpoints: check that one runs, and that the address it announces (--advertise-address) is of the cluster IP's family: kubectl -n default get endpointslices"
+		}
 		found = append(found, Finding{
-			Code: NoEndpoints,
+			Code: NoEndpoints, Do: do,
 			Text: fmt.Sprintf("%s%s has no endpoints: kube-proxy's rules reject connections to %s", linesText(d.Lines), d.Title, nearest.Few(d.To)),
-			Do:   fmt.Sprintf("check that the Service's selector matches Pods that are ready: %s", describe(d.Title)),
 		})
 	}
 	for _, d := range s.NoneHere {

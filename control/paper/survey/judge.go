@@ -292,12 +292,8 @@ func (s *surveyor) onPurpose(e *end, c *connection, w *netfilter.Way) bool {
 // under policy Local none here, or because the source is outside of the load balancer's source ranges. Its rules reject or
 // drop the packets later, unless another rule accepts them before: they get nowhere, too.
 func (s *surveyor) withoutEndpoint(e *end, c *connection, from netip.Addr) bool {
-	to := audit.Destination{Addr: c.to.Addr(), Port: c.to.Port(), Protocol: c.protocol}
-	if c.entry == decision.EntryNodePort {
-		to.Addr = netip.Addr{}
-	}
 	for i, n := range s.survey.Nodes {
-		r := s.refusals[i][to]
+		r := s.refusals[i][c.destination()]
 		if r == nil {
 			continue
 		}
@@ -311,6 +307,23 @@ func (s *surveyor) withoutEndpoint(e *end, c *connection, from netip.Addr) bool 
 		return true
 	}
 	return false
+}
+
+// refusedByRules records the destinations without an endpoint by kube-proxy's rules alone, if the file shows too little to
+// follow a connection: kube-proxy writes such a rule for nothing else.
+func (s *surveyor) refusedByRules() {
+	for i := range s.targets {
+		t := &s.targets[i]
+		for j, n := range s.survey.Nodes {
+			r := s.refusals[j][t.destination()]
+			if r == nil || t.to.Addr().IsLoopback() {
+				continue
+			}
+			if purpose, _ := n.Purpose(r, nil); purpose == audit.NoEndpoints {
+				s.recordIntended(&end{connection: &connection{target: t}, outcome: refused, rule: r})
+			}
+		}
+	}
 }
 
 // tableOf is the name of a rule's table.

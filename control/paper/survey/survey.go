@@ -310,6 +310,9 @@ func (s *surveyor) skip(format string, args ...any) {
 // finish completes the survey.
 func (s *surveyor) finish() {
 	s.survey.Losses = s.order
+	if s.survey.Judged == 0 {
+		s.refusedByRules()
+	}
 	used := make(map[*Source]bool)
 	for i := range s.targets {
 		for _, from := range s.sourcesFor(&s.targets[i]) {

@@ -29,6 +29,15 @@ type target struct {
 	vague bool
 }
 
+// destination is the target as kube-proxy's rules name it.
+func (t *target) destination() audit.Destination {
+	to := audit.Destination{Addr: t.to.Addr(), Port: t.to.Port(), Protocol: t.protocol}
+	if t.entry == decision.EntryNodePort {
+		to.Addr = netip.Addr{}
+	}
+	return to
+}
+
 // serves reports whether an address is one of the target's endpoints, as far as the file shows them.
 func (t *target) serves(a netip.AddrPort) bool {
 	if t.vague {
