@@ -3,7 +3,11 @@ package diagnose
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/conntracklist"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
@@ -12,7 +16,33 @@ import (
 // ConnectionEntries are the findings about connection entries of a node (conntrack -L) that contradict the Services.
 func (c *Cluster) ConnectionEntries(entries []conntracklist.Entry) (found []Finding) {
 	j := conntracklist.Judge(c.table(c.config.Name), entries)
-	found = entryFindings(j)
+	hidden := make(map[string]bool)
+	j.Contradictions = slices.DeleteFunc(j.Contradictions, func(e conntracklist.Contradiction) bool {
+		if e.Kind == conntracklist.NotMasqueraded {
+			return false
+		}
+		service := e.Service.Name.Service().String()
+		why := c.objects.EndpointsNotShown(service)
+		if why != "" && !hidden[service] {
+			what, do, _ := strings.Cut(why, ": ")
+			found = append(found, Finding{
+				Code: NotShown, Object: "Service " + service, Do: do,
+				Text: fmt.Sprintf("whether connection entries to Service %s lead to its endpoints is not known: %s", service, what),
+			})
+		}
+		hidden[service] = why != ""
+		return why != ""
+	})
+	for i := range j.Contradictions {
+		e := &j.Contradictions[i]
+		f := entryFinding(e)
+		readyOnly := func(s *discoveryv1.EndpointSlice) bool { return s.Annotations[manifest.ReadyOnly] != "" }
+		if of := e.Service.Name; f.Code == StaleConnections && slices.ContainsFunc(c.slices[name{Namespace: of.Namespace, Name: of.Name}], readyOnly) {
+			f.Text += " that is ready; kubectl prints no others here"
+			f.Do = "if it is gone, " + f.Do
+		}
+		found = append(found, f)
+	}
 	if !j.Masquerade && j.Entries > 0 {
 		found = append(found, Finding{
 			Code: NotShown, Text: "it is not known which node the connection entries are from: entries to node ports, and masquerading, are not checked",

@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -314,15 +315,14 @@ func (s *surveyor) withoutEndpoint(e *end, c *connection, from netip.Addr) bool 
 func (s *surveyor) refusedByRules() {
 	for i := range s.targets {
 		t := &s.targets[i]
-		for j, n := range s.survey.Nodes {
-			r := s.refusals[j][t.destination()]
-			if r == nil || t.to.Addr().IsLoopback() {
-				continue
-			}
-			if purpose, _ := n.Purpose(r, nil); purpose == audit.NoEndpoints {
-				s.recordIntended(&end{connection: &connection{target: t}, outcome: refused, rule: r})
-			}
+		if !t.port.Refused || t.to.Addr().IsLoopback() {
+			continue
 		}
+		r := new(iptables.Rule) // in nftables mode, an element of a map
+		for _, refusals := range s.refusals {
+			r = cmp.Or(refusals[t.destination()], r)
+		}
+		s.recordIntended(&end{connection: &connection{target: t}, outcome: refused, rule: r})
 	}
 }
 

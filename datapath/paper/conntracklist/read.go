@@ -53,8 +53,8 @@ var event = regexp.MustCompile(`^[^=]*\[(NEW|UPDATE|DESTROY)\]\s`)
 const maxLine = 64 << 10
 
 // Read reads the output of conntrack -L, with or without -o extended, id, timestamp and labels, or /proc/net/nf_conntrack:
-// one entry a line. An error is that of r, [ErrEvents],
-// [ErrCounters], or an [*Error].
+// one entry a line. Lines after the first entry that cannot have one, such as sentences between entries, are left out. An error
+// is that of r, [ErrEvents], [ErrCounters], or an [*Error].
 func Read(r io.Reader) ([]Entry, error) {
 	var entries []Entry
 	lines := bufio.NewScanner(r)
@@ -64,7 +64,7 @@ func Read(r io.Reader) ([]Entry, error) {
 		number++
 		text := lines.Text()
 		// conntrack prints its last line to standard error: "conntrack v1.4.7 (conntrack-tools): 3 flow entries have been shown."
-		if strings.TrimSpace(text) == "" || strings.HasPrefix(text, "conntrack v") {
+		if strings.TrimSpace(text) == "" || strings.HasPrefix(text, "conntrack v") || len(entries) > 0 && !strings.Contains(text, "=") {
 			continue
 		}
 		if event.MatchString(text) {
