@@ -255,6 +255,7 @@ func (l *loader) file(name string, data []byte) {
 	if l.documents(name, data); len(l.errs) == before.errs {
 		return
 	}
+	defer l.explain(data, before.errs)
 	plain, ok := uncover(data)
 	if !ok {
 		return
@@ -266,6 +267,18 @@ func (l *loader) file(name string, data []byte) {
 		l.errs = append(l.errs[:before.errs], faults...)
 	}
 }
+
+// explain replaces what a parser of YAML says of a text that was not meant to be YAML. from is the number of errors before it.
+func (l *loader) explain(data []byte, from int) {
+	if of := l.errs[from:]; len(of) > 0 && of[0].Object == "" && of[0].Field == "" && !errors.Is(of[0].Err, errNoObject) && !mentionsObject.Match(data) {
+		of[0].Err = fmt.Errorf("neither Kubernetes objects in YAML or JSON nor what kubectl get or describe prints of them: %w", of[0].Err)
+	}
+}
+
+var errNoObject = errors.New("not a Kubernetes object")
+
+// mentionsObject is in every file that has objects in YAML or JSON.
+var mentionsObject = regexp.MustCompile(`\b(apiVersion|kind)\b`)
 
 // documents takes the documents of a file.
 func (l *loader) documents(name string, data []byte) {
@@ -428,7 +441,7 @@ var errDuplicate = errors.New("given twice")
 func (l *loader) typeOf(at Place, value any, inherited typeName) (typeName, map[string]any, bool) {
 	m, ok := value.(map[string]any)
 	if !ok {
-		l.fail(at, "", fmt.Errorf("not a Kubernetes object: want apiVersion, kind and so on, have %s", yamlfile.Describe(value)))
+		l.fail(at, "", fmt.Errorf("%w: want apiVersion, kind and so on, have %s", errNoObject, yamlfile.Describe(value)))
 		return typeName{}, nil, false
 	}
 	t := inherited

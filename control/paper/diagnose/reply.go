@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -74,32 +75,37 @@ func bridgeSysctl(a netip.Addr) string {
 func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 	node := w.from.on
 	// The Pods of a lab are routed.
-	if !w.isPod() || node == "" || node != w.answer.Node || len(w.hops) > 1 || w.objects.Lab != nil {
+	if len(w.hops) > 1 || w.objects.Lab != nil || w.isPod() && node != w.answer.Node {
 		return
+	}
+	placed, object := w.isPod() && node != "", ""
+	if placed {
+		object = "Node " + node
 	}
 	sysctl := bridgeSysctl(p.Source.Addr())
 	marked := d.Mark != decision.NotMarked && d.Mark != decision.MarkHairpin
 	var beside, itself []string
 	for _, ep := range d.ServicePort.UsableEndpoints(d.Policy) {
 		switch a := ep.AddrPort.Addr(); {
+		case w.nodes.with[a] != "":
 		case a == p.Source.Addr():
 			itself = append(itself, ep.AddrPort.String())
-		case !marked && w.home(&ep) == node && w.nodes.with[a] == "":
+		case placed && !marked && w.home(&ep) == node:
 			beside = append(beside, ep.AddrPort.String())
 		}
 	}
 	if len(beside) > 0 {
 		w.note(Finding{
-			Code: SameBridge, Object: "Node " + node,
+			Code: SameBridge, Object: object,
 			Text: fmt.Sprintf("the source and %s are on %s: if their Pods share a Linux bridge, the reply stays on it, and is not translated back unless %s is 1", few(beside), node, sysctl),
 			Do:   fmt.Sprintf("on %s, check that sysctl %s prints 1 (module br_netfilter); if its network routes to each Pod, this does not matter", node, sysctl),
 		})
 	}
 	if len(itself) > 0 {
 		w.note(Finding{
-			Code: SameBridge, Object: "Node " + node,
+			Code: SameBridge, Object: object,
 			Text: fmt.Sprintf("the source is the endpoint %s itself: if its Pod is on a Linux bridge, the packet returns through the bridge port that it came from, which needs hairpin mode", few(itself)),
-			Do:   fmt.Sprintf("on %s, check bridge -d link: hairpin on; if its network routes to each Pod, this does not matter", node),
+			Do:   fmt.Sprintf("on %s, check bridge -d link: hairpin on; if its network routes to each Pod, this does not matter", cmp.Or(node, "its node")),
 		})
 	}
 }
