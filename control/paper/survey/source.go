@@ -192,9 +192,17 @@ func (s *surveyor) guess(format string, args ...any) {
 	s.survey.Guesses = append(s.survey.Guesses, netfilter.Guess{Text: text, Claim: text})
 }
 
-// near is the part of the pods' network in which an endpoint is, preferably one of this node.
+// near is the part of the pods' network that is on a device of the host, or else in which an endpoint is, preferably one of
+// this node.
 func (s *surveyor) near(pods netip.Prefix) netip.Prefix {
 	found := pods
+	for _, i := range s.host.Interfaces {
+		for _, a := range i.Addresses {
+			if on := a.Prefix.Masked(); !on.IsSingleIP() && on.Bits() > pods.Bits() && pods.Contains(on.Addr()) {
+				return on
+			}
+		}
+	}
 	for _, n := range s.survey.Nodes {
 		for _, port := range n.Services {
 			for i := range port.Endpoints {

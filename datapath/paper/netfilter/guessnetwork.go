@@ -44,7 +44,7 @@ func (g *guesser) usualNetworks() {
 		network netip.Prefix
 	}{
 		{"weave", netip.MustParsePrefix("10.32.0.0/12")},
-		{"docker0", netip.MustParsePrefix("172.17.0.0/16")},
+		{dockerBridge, dockerNetwork},
 		{"virbr0", netip.MustParsePrefix("192.168.122.0/24")},
 	} {
 		line := g.names(usual.device)

@@ -269,9 +269,14 @@ func (g *guesser) freeBridges() []namedDevice {
 	return free
 }
 
+// Docker's own bridge, and its usual network.
+const dockerBridge = "docker0"
+
+var dockerNetwork = netip.MustParsePrefix("172.17.0.0/16")
+
 // isDockerBridge reports whether the name is of a bridge that Docker makes.
 func isDockerBridge(name string) bool {
-	return name == "docker0" || strings.HasPrefix(name, "br-") && len(name) == len("br-")+12
+	return name == dockerBridge || strings.HasPrefix(name, "br-") && len(name) == len("br-")+12
 }
 
 // otherDevices are the other devices that may lead to pods.

@@ -21,6 +21,9 @@ func (g *guesser) masqueraded() {
 			continue
 		}
 		device := g.insideDevice()
+		if p == dockerNetwork { // iptables -L without -v leaves the device out
+			device = dockerBridge
+		}
 		if in := g.packet.InInterface; in != "" && in != g.uplink && p.Contains(g.packet.Source.Addr()) {
 			g.behind(g.packet.Source.Addr(), in)
 		}
