@@ -115,10 +115,10 @@ func cluster(text string) (list bool, table int) {
 	return false, 0
 }
 
-// isPrompt recognizes a prompt of a terminal: "root@node:~# exit", "[root@node ~]$", "$ ls",
+// isPrompt recognizes a prompt of a terminal: "root@node:~# exit", "[root@node ~]$", "$ ls", "/ # exit" of busybox,
 // "[sudo] password for me:".
 func isPrompt(words []Token) bool {
-	if words[0].Text == "[sudo]" {
+	if words[0].Text == "[sudo]" || len(words) > 1 && strings.ContainsAny(words[0].Text[:1], "/~") && words[1].Text == "#" {
 		return true
 	}
 	for i, w := range words {

@@ -123,6 +123,7 @@ type listedChain struct {
 	column  int      // of its name
 	columns *columns // nil: the column names have not come yet
 	broken  bool     // the column names were wrong
+	ended   bool     // a prompt is below it
 	rows    []*row
 }
 
@@ -175,13 +176,22 @@ func (l *lister) line(words []Token) {
 	case words[0].Text[0] == '#' && !isCommand:
 	case isChainLine(words):
 		l.startChain(words)
-	case r != nil && words[0].Text[0] != '#':
+	case r != nil && words[0].Text[0] != '#' && !l.chain.ended:
 		l.addRow(r)
 	case isCommand:
 		l.startCommand(command)
 	case l.chain != nil && l.chain.columns == nil:
 		l.startRows(words)
-	case isPrompt(words), l.chain != nil && l.chain.broken:
+	case isPrompt(words):
+		if l.chain != nil {
+			l.chain.ended = true
+		}
+	case l.chain != nil && l.chain.ended:
+		if !l.noted["ended"] {
+			l.noted["ended"] = true
+			l.dump.Notes = append(l.dump.Notes, Note{l.number, "the lines below a prompt are left out: the name of their chain is missing"})
+		}
+	case l.chain != nil && l.chain.broken:
 	case fault != nil:
 		l.errors.add(l.number, fault)
 	default:

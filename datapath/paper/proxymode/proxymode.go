@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
@@ -89,11 +90,19 @@ func ModeOf(dumps []*iptables.Dump) (Mode, Proof) {
 		}
 	}
 	for _, m := range []Mode{ModeIPTables, ModeNFTables, ModeIPVS, ModeKubeRouter, ModeUserspace} {
-		if p, ok := found[m]; ok {
+		if p, ok := found[m]; ok && (m != ModeUserspace || !hasServices(dumps)) {
 			return m, p
 		}
 	}
 	return ModeUnknown, Proof{}
+}
+
+// hasServices reports whether the rules have kube-proxy's chain KUBE-SERVICES, which mode userspace does not make. OpenShift 3 has the
+// chains of that mode, too, for Services without Pods.
+func hasServices(dumps []*iptables.Dump) bool {
+	return slices.ContainsFunc(dumps, func(d *iptables.Dump) bool {
+		return slices.ContainsFunc(d.Tables, func(t *iptables.Table) bool { return t.Chain(kubechains.Services) != nil })
+	})
 }
 
 // OfRuleset finds the mode of the service proxy by a ruleset of nftables. Of rules that programs of iptables-nft wrote, it has
