@@ -291,7 +291,7 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 				r.markExplained(s, rule)
 			}
 		case iptables.UnknownTarget:
-			if t.Target == (iptables.DNAT{}).Name() {
+			if t.Target == iptables.NameOf(iptables.DNAT{}) {
 				e.unread = true
 				r.markExplained(s, rule)
 			}

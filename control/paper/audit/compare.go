@@ -429,7 +429,7 @@ func (k *knowledge) explains(n *Node, r *iptables.Rule, c *iptables.ChainDiff) b
 		return was.ClusterIP != is.ClusterIP || was.Port != is.Port || was.InternalPolicy != is.InternalPolicy ||
 			(was.balanced[was.InternalPolicy] == nil) != (is.balanced[is.InternalPolicy] == nil)
 	case strings.HasPrefix(r.Chain, endpointPrefix):
-		return c.Before == nil || c.After == nil || change.Before.AffinitySeconds != change.After.AffinitySeconds && r.Target.Name() == "DNAT"
+		return c.Before == nil || c.After == nil || change.Before.AffinitySeconds != change.After.AffinitySeconds && iptables.NameOf(r.Target) == "DNAT"
 	}
 	return true
 }

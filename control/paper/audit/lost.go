@@ -58,7 +58,7 @@ var modules = map[string]bool{"mark": true, "conntrack": true, "state": true}
 // bare reports whether the rule has no conditions but matches whose options are lost.
 func bare(r *rule) bool {
 	for _, m := range r.Matches {
-		if unknown, ok := m.(iptables.UnknownMatch); m.Module() != "comment" && (!ok || !modules[unknown.Match] || unsupported(unknown.Match, unknown.Args)) {
+		if unknown, ok := m.(iptables.UnknownMatch); iptables.ModuleOf(m) != "comment" && (!ok || !modules[unknown.Match] || unsupported(unknown.Match, unknown.Args)) {
 			return false
 		}
 	}

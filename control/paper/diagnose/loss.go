@@ -356,7 +356,7 @@ func doubtsText(l *survey.Loss) string {
 		case d.Match != nil:
 			what = iptables.Describe(d.Match)
 		case d.Rule.Target != nil:
-			what = "target " + d.Rule.Target.Name()
+			what = "target " + iptables.NameOf(d.Rule.Target)
 		}
 		text := what
 		if d.Rule.Line > 0 {

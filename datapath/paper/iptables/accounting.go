@@ -9,20 +9,17 @@ type Accounting struct{ Counter string }
 
 const accountingName = "--nfacct-name"
 
-func init() {
-	addMatch(&module{
-		name:    "nfacct",
-		shapes:  map[string]shape{accountingName: one},
-		phrases: map[string]phrase{"nfacct-name": accountingPhrase},
-		build: func(s *section) Match {
-			name, _ := sole(s, accountingName, keptText(31)) // NFACCT_NAME_MAX
-			return Accounting{name}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "nfacct",
+	shapes:  map[string]shape{accountingName: one},
+	phrases: map[string]phrase{"nfacct-name": valuePhrase("nfacct", accountingName)},
+	build: func(s *section) Match {
+		name, _ := sole(s, accountingName, keptText(31)) // NFACCT_NAME_MAX
+		return Accounting{name}
+	},
+})
 
-// Module is "nfacct".
-func (Accounting) Module() string   { return "nfacct" }
+func (Accounting) module() string   { return "nfacct" }
 func (m Accounting) write(w *words) { w.bare(accountingName, m.Counter) }
 
 func (m Accounting) test(c *Context) Truth {
@@ -35,8 +32,3 @@ func (m Accounting) test(c *Context) Truth {
 // kubeProxyCounters are those that kube-proxy makes, which have no quota
 // (pkg/proxy/metrics/metrics.go).
 var kubeProxyCounters = []string{"ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"}
-
-func accountingPhrase(w *wording, negated bool) bool {
-	w.load("nfacct")
-	return !negated && w.value(accountingName)
-}

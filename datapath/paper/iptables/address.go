@@ -44,30 +44,27 @@ var addrTypeNames = bitNames{
 // String is "UNICAST,LOCAL".
 func (t AddrTypes) String() string { return addrTypeNames.text(uint32(t)) }
 
-func init() {
-	addMatch(&module{
-		name: "addrtype",
-		shapes: map[string]shape{
-			"--src-type": notOne, "--dst-type": notOne, "--limit-iface-in": flag, "--limit-iface-out": flag,
-		},
-		phrases: map[string]phrase{"ADDRTYPE": addrtypePhrase},
-		build: func(s *section) Match {
-			types := someShort[AddrTypes]("a list of address types", addrTypeNames)
-			m := Addrtype{
-				Source: condition(s, "--src-type", types), Destination: condition(s, "--dst-type", types),
-				LimitIn: s.has("--limit-iface-in"), LimitOut: s.has("--limit-iface-out"),
-			}
-			if !m.Source.Given && !m.Destination.Given {
-				s.miss("--src-type or --dst-type")
-			}
-			s.atMostOne("--limit-iface-in", "--limit-iface-out")
-			return m
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "addrtype",
+	shapes: map[string]shape{
+		"--src-type": notOne, "--dst-type": notOne, "--limit-iface-in": flag, "--limit-iface-out": flag,
+	},
+	phrases: map[string]phrase{"ADDRTYPE": addrtypePhrase},
+	build: func(s *section) Match {
+		types := someShort[AddrTypes]("a list of address types", addrTypeNames)
+		m := Addrtype{
+			Source: condition(s, "--src-type", types), Destination: condition(s, "--dst-type", types),
+			LimitIn: s.has("--limit-iface-in"), LimitOut: s.has("--limit-iface-out"),
+		}
+		if !m.Source.Given && !m.Destination.Given {
+			s.miss("--src-type or --dst-type")
+		}
+		s.atMostOne("--limit-iface-in", "--limit-iface-out")
+		return m
+	},
+})
 
-// Module is "addrtype".
-func (Addrtype) Module() string { return "addrtype" }
+func (Addrtype) module() string { return "addrtype" }
 func (m Addrtype) write(w *words) {
 	writeCondition(w, "--src-type", m.Source, AddrTypes.String)
 	writeCondition(w, "--dst-type", m.Destination, AddrTypes.String)
@@ -106,26 +103,23 @@ func (m Addrtype) whyNot(c *Context) string {
 // IPRange is "-m iprange".
 type IPRange struct{ Source, Destination Condition[AddrRange] }
 
-func init() {
-	addMatch(&module{
-		name:    "iprange",
-		shapes:  map[string]shape{"--src-range": notOne, "--dst-range": notOne},
-		phrases: map[string]phrase{"source": iprangePhrase("--src-range"), "destination": iprangePhrase("--dst-range")},
-		build: func(s *section) Match {
-			addresses := kind[AddrRange]{"a range of " + s.family.String() + " addresses", "first-last", func(t string) (AddrRange, bool) {
-				return parseAddrRange(s.family, t)
-			}}
-			m := IPRange{condition(s, "--src-range", addresses), condition(s, "--dst-range", addresses)}
-			if !m.Source.Given && !m.Destination.Given {
-				s.miss("--src-range or --dst-range")
-			}
-			return m
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "iprange",
+	shapes:  map[string]shape{"--src-range": notOne, "--dst-range": notOne},
+	phrases: map[string]phrase{"source": iprangePhrase("--src-range"), "destination": iprangePhrase("--dst-range")},
+	build: func(s *section) Match {
+		addresses := kind[AddrRange]{"a range of " + s.family.String() + " addresses", "first-last", func(t string) (AddrRange, bool) {
+			return parseAddrRange(s.family, t)
+		}}
+		m := IPRange{condition(s, "--src-range", addresses), condition(s, "--dst-range", addresses)}
+		if !m.Source.Given && !m.Destination.Given {
+			s.miss("--src-range or --dst-range")
+		}
+		return m
+	},
+})
 
-// Module is "iprange".
-func (IPRange) Module() string { return "iprange" }
+func (IPRange) module() string { return "iprange" }
 func (m IPRange) write(w *words) {
 	writeCondition(w, "--src-range", m.Source, AddrRange.String)
 	writeCondition(w, "--dst-range", m.Destination, AddrRange.String)
@@ -180,20 +174,17 @@ type MAC struct {
 	Negated bool
 }
 
-func init() {
-	addMatch(&module{
-		name:    "mac",
-		shapes:  map[string]shape{"--mac-source": notOne},
-		phrases: map[string]phrase{"MAC": macPhrase},
-		build: func(s *section) Match {
-			v, negated := sole(s, "--mac-source", kind[MACAddress]{"an Ethernet address", "six bytes like 00:11:22:aa:bb:cc", parseMAC})
-			return MAC{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "mac",
+	shapes:  map[string]shape{"--mac-source": notOne},
+	phrases: map[string]phrase{"MAC": valuePhrase("mac", "--mac-source")},
+	build: func(s *section) Match {
+		v, negated := sole(s, "--mac-source", kind[MACAddress]{"an Ethernet address", "six bytes like 00:11:22:aa:bb:cc", parseMAC})
+		return MAC{v, negated}
+	},
+})
 
-// Module is "mac".
-func (MAC) Module() string   { return "mac" }
+func (MAC) module() string   { return "mac" }
 func (m MAC) write(w *words) { w.option(m.Negated, "--mac-source", m.Address.String()) }
 
 func (MAC) reads() Facts { return FactMAC }
@@ -236,11 +227,6 @@ func addrtypePhrase(w *wording, negated bool) bool {
 		}
 	}
 	return false
-}
-
-func macPhrase(w *wording, negated bool) bool {
-	w.load("mac")
-	return !negated && w.notValue("--mac-source")
 }
 
 func iprangePhrase(option string) phrase {

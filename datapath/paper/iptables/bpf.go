@@ -59,25 +59,22 @@ func parseInstruction(words []string) (i Instruction, ok bool) {
 
 const pinnedOption = "--object-pinned"
 
-func init() {
-	addMatch(&module{
-		name: "bpf", shapes: map[string]shape{"--bytecode": one, pinnedOption: one},
-		phrases: map[string]phrase{"match": bpfPhrase},
-		build: func(s *section) Match {
-			o := s.oneOf("--bytecode", pinnedOption)
-			switch {
-			case len(o.values) == 0:
-				return BPF{}
-			case o.name.Text == pinnedOption:
-				return BPF{Pinned: value(s, o.values[0], keptText(511))} // XT_BPF_PATH_MAX, with its NUL
-			}
-			return BPF{Program: value(s, o.values[0], aProgram)}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "bpf", shapes: map[string]shape{"--bytecode": one, pinnedOption: one},
+	phrases: map[string]phrase{"match": bpfPhrase},
+	build: func(s *section) Match {
+		o := s.oneOf("--bytecode", pinnedOption)
+		switch {
+		case len(o.values) == 0:
+			return BPF{}
+		case o.name.Text == pinnedOption:
+			return BPF{Pinned: value(s, o.values[0], keptText(511))} // XT_BPF_PATH_MAX, with its NUL
+		}
+		return BPF{Program: value(s, o.values[0], aProgram)}
+	},
+})
 
-// Module is "bpf".
-func (BPF) Module() string { return "bpf" }
+func (BPF) module() string { return "bpf" }
 func (m BPF) write(w *words) {
 	if m.Pinned != "" {
 		w.bare(pinnedOption, m.Pinned)

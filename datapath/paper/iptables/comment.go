@@ -3,20 +3,17 @@ package iptables
 // Comment is "-m comment": always true.
 type Comment struct{ Text string }
 
-func init() {
-	addMatch(&module{
-		name:    "comment",
-		shapes:  map[string]shape{"--comment": one},
-		phrases: map[string]phrase{"/*": commentPhrase},
-		build: func(s *section) Match {
-			// Without its text, too, it is always true.
-			return Comment{optional(s, "--comment", keptText(255), "")} // XT_MAX_COMMENT_LEN
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "comment",
+	shapes:  map[string]shape{"--comment": one},
+	phrases: map[string]phrase{"/*": commentPhrase},
+	build: func(s *section) Match {
+		// Without its text, too, it is always true.
+		return Comment{optional(s, "--comment", keptText(255), "")} // XT_MAX_COMMENT_LEN
+	},
+})
 
-// Module is "comment".
-func (Comment) Module() string   { return "comment" }
+func (Comment) module() string   { return "comment" }
 func (m Comment) write(w *words) { w.text("--comment", m.Text) }
 
 func (Comment) test(*Context) Truth { return True }

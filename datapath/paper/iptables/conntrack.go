@@ -91,39 +91,36 @@ var conntrackShapes = map[string]shape{
 	"--ctrepldstport": notOne, "--ctstatus": notOne, "--ctexpire": notOne, "--ctdir": one,
 }
 
-func init() {
-	addMatch(&module{
-		name:   "conntrack",
-		shapes: conntrackShapes, phrases: conntrackPhrases(),
+var _ = addMatch(&module{
+	name:   "conntrack",
+	shapes: conntrackShapes, phrases: conntrackPhrases(),
 
-		build: func(s *section) Match {
-			if len(s.options) == 0 {
-				s.miss("--ctstate, --ctstatus, ...")
-			}
-			statuses := someShort[CtStatus]("a list of conntrack statuses", append(bitNames{{0, "NONE"}}, statusNames...))
-			return Conntrack{
-				State:                   condition(s, "--ctstate", someShort[States]("a list of conntrack states", stateNames)),
-				Protocol:                condition(s, "--ctproto", aProtocol),
-				OriginalSource:          condition(s, "--ctorigsrc", s.moduleNetwork()),
-				OriginalDestination:     condition(s, "--ctorigdst", s.moduleNetwork()),
-				ReplySource:             condition(s, "--ctreplsrc", s.moduleNetwork()),
-				ReplyDestination:        condition(s, "--ctrepldst", s.moduleNetwork()),
-				OriginalSourcePort:      condition(s, "--ctorigsrcport", aPort),
-				OriginalDestinationPort: condition(s, "--ctorigdstport", aPort),
-				ReplySourcePort:         condition(s, "--ctreplsrcport", aPort),
-				ReplyDestinationPort:    condition(s, "--ctrepldstport", aPort),
-				Status:                  condition(s, "--ctstatus", statuses),
-				Expire: condition(s, "--ctexpire", kind[Range[uint32]]{"a time", "seconds, or first:last", func(t string) (Range[uint32], bool) {
-					return parseAnyRange[uint32](t, ":")
-				}}),
-				Direction: condition(s, "--ctdir", oneName[Direction]("a direction", directionNames)),
-			}
-		},
-	})
-}
+	build: func(s *section) Match {
+		if len(s.options) == 0 {
+			s.miss("--ctstate, --ctstatus, ...")
+		}
+		statuses := someShort[CtStatus]("a list of conntrack statuses", append(bitNames{{0, "NONE"}}, statusNames...))
+		return Conntrack{
+			State:                   condition(s, "--ctstate", someShort[States]("a list of conntrack states", stateNames)),
+			Protocol:                condition(s, "--ctproto", aProtocol),
+			OriginalSource:          condition(s, "--ctorigsrc", s.moduleNetwork()),
+			OriginalDestination:     condition(s, "--ctorigdst", s.moduleNetwork()),
+			ReplySource:             condition(s, "--ctreplsrc", s.moduleNetwork()),
+			ReplyDestination:        condition(s, "--ctrepldst", s.moduleNetwork()),
+			OriginalSourcePort:      condition(s, "--ctorigsrcport", aPort),
+			OriginalDestinationPort: condition(s, "--ctorigdstport", aPort),
+			ReplySourcePort:         condition(s, "--ctreplsrcport", aPort),
+			ReplyDestinationPort:    condition(s, "--ctrepldstport", aPort),
+			Status:                  condition(s, "--ctstatus", statuses),
+			Expire: condition(s, "--ctexpire", kind[Range[uint32]]{"a time", "seconds, or first:last", func(t string) (Range[uint32], bool) {
+				return parseAnyRange[uint32](t, ":")
+			}}),
+			Direction: condition(s, "--ctdir", oneName[Direction]("a direction", directionNames)),
+		}
+	},
+})
 
-// Module is "conntrack".
-func (Conntrack) Module() string { return "conntrack" }
+func (Conntrack) module() string { return "conntrack" }
 func (m Conntrack) write(w *words) {
 	writeCondition(w, "--ctstate", m.State, States.String)
 	writeCondition(w, "--ctproto", m.Protocol, decimal)
@@ -221,20 +218,17 @@ type State struct {
 	Negated bool
 }
 
-func init() {
-	addMatch(&module{
-		name:    "state",
-		shapes:  map[string]shape{"--state": notOne},
-		phrases: map[string]phrase{"state": statePhrase},
-		build: func(s *section) Match {
-			v, negated := sole(s, "--state", someShort[States]("a list of states", stateNames[:5]))
-			return State{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "state",
+	shapes:  map[string]shape{"--state": notOne},
+	phrases: map[string]phrase{"state": statePhrase},
+	build: func(s *section) Match {
+		v, negated := sole(s, "--state", someShort[States]("a list of states", stateNames[:5]))
+		return State{v, negated}
+	},
+})
 
-// Module is "state".
-func (State) Module() string   { return "state" }
+func (State) module() string   { return "state" }
 func (m State) write(w *words) { w.option(m.Negated, "--state", m.States.String()) }
 
 func (m State) test(c *Context) Truth { return c.inStates(m.States, m.Negated) }

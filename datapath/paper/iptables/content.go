@@ -83,35 +83,32 @@ func parseHexString(s string) (string, bool) {
 	return b.String(), true
 }
 
-func init() {
-	addMatch(&module{
-		name: "string",
-		shapes: map[string]shape{
-			"--string": notOne, "--hex-string": notOne, "--algo": one, "--from": one, "--to": one, "--icase": flag,
-		},
-		phrases: map[string]phrase{"STRING": stringPhrase},
-		build: func(s *section) Match {
-			m := String{From: optional(s, "--from", anyUint16, 0), To: condition(s, "--to", anyUint16), IgnoreCase: s.has("--icase")}
-			if o := s.oneOf("--algo"); len(o.values) > 0 {
-				m.Algorithm = value(s, o.values[0], kind[string]{"an algorithm", "bm or kmp", func(t string) (string, bool) { return t, t == "bm" || t == "kmp" }})
-			}
-			o := s.oneOf("--string", "--hex-string")
-			if len(o.values) == 0 {
-				return m
-			}
-			m.Negated = o.negated
-			pattern := aPattern
-			if o.name.Text == "--hex-string" {
-				pattern = aHexPattern
-			}
-			m.Pattern = value(s, o.values[0], pattern)
+var _ = addMatch(&module{
+	name: "string",
+	shapes: map[string]shape{
+		"--string": notOne, "--hex-string": notOne, "--algo": one, "--from": one, "--to": one, "--icase": flag,
+	},
+	phrases: map[string]phrase{"STRING": stringPhrase},
+	build: func(s *section) Match {
+		m := String{From: optional(s, "--from", anyUint16, 0), To: condition(s, "--to", anyUint16), IgnoreCase: s.has("--icase")}
+		if o := s.oneOf("--algo"); len(o.values) > 0 {
+			m.Algorithm = value(s, o.values[0], kind[string]{"an algorithm", "bm or kmp", func(t string) (string, bool) { return t, t == "bm" || t == "kmp" }})
+		}
+		o := s.oneOf("--string", "--hex-string")
+		if len(o.values) == 0 {
 			return m
-		},
-	})
-}
+		}
+		m.Negated = o.negated
+		pattern := aPattern
+		if o.name.Text == "--hex-string" {
+			pattern = aHexPattern
+		}
+		m.Pattern = value(s, o.values[0], pattern)
+		return m
+	},
+})
 
-// Module is "string".
-func (String) Module() string { return "string" }
+func (String) module() string { return "string" }
 func (m String) write(w *words) {
 	option, text := "--string", m.Pattern
 	if !printable(text) {
@@ -120,9 +117,7 @@ func (m String) write(w *words) {
 	w.option(m.Negated, option)
 	w.tokens = append(w.tokens, Token{Text: text, Quoted: true})
 	w.bare("--algo", m.Algorithm)
-	if m.From != 0 {
-		w.bare("--from", decimal(m.From))
-	}
+	writeNumber(w, "--from", m.From, 0)
 	writeCondition(w, "--to", m.To, decimal)
 	w.flag(m.IgnoreCase, "--icase")
 }
@@ -333,19 +328,16 @@ func parseU32Test(text string) (t U32Test, ok bool) {
 	return t, true
 }
 
-func init() {
-	addMatch(&module{
-		name: "u32", shapes: map[string]shape{"--u32": notOne},
-		phrases: map[string]phrase{"u32": u32Phrase},
-		build: func(s *section) Match {
-			v, negated := sole(s, "--u32", u32Tests)
-			return U32{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "u32", shapes: map[string]shape{"--u32": notOne},
+	phrases: map[string]phrase{"u32": u32Phrase},
+	build: func(s *section) Match {
+		v, negated := sole(s, "--u32", u32Tests)
+		return U32{v, negated}
+	},
+})
 
-// Module is "u32".
-func (U32) Module() string { return "u32" }
+func (U32) module() string { return "u32" }
 func (m U32) write(w *words) {
 	number := func(n uint32) string { return "0x" + strconv.FormatUint(uint64(n), 16) }
 	var tests []string

@@ -212,5 +212,5 @@ func (c *Context) Effect(t Target) string {
 	case describing:
 		return t.effect(c)
 	}
-	return t.Name() + " is applied"
+	return t.name() + " is applied"
 }

@@ -13,19 +13,16 @@ type Quota struct {
 	Negated bool // the packets after them
 }
 
-func init() {
-	addMatch(&module{
-		name: "quota", shapes: map[string]shape{"--quota": notOne},
-		phrases: map[string]phrase{"quota:": quotaPhrase},
-		build: func(s *section) Match {
-			v, negated := sole(s, "--quota", anyUint64)
-			return Quota{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "quota", shapes: map[string]shape{"--quota": notOne},
+	phrases: map[string]phrase{"quota:": quotaPhrase},
+	build: func(s *section) Match {
+		v, negated := sole(s, "--quota", anyUint64)
+		return Quota{v, negated}
+	},
+})
 
-// Module is "quota".
-func (Quota) Module() string   { return "quota" }
+func (Quota) module() string   { return "quota" }
 func (m Quota) write(w *words) { w.option(m.Negated, "--quota", decimal(m.Bytes)) }
 
 func (Quota) reads() Facts { return FactMemory | FactLength }
@@ -70,33 +67,30 @@ type Connlimit struct {
 	Destination bool // count by the destination's address, not the source's
 }
 
-func init() {
-	addMatch(&module{
-		name: "connlimit",
-		shapes: map[string]shape{
-			"--connlimit-above": notOne, "--connlimit-upto": notOne, "--connlimit-mask": one, "--connlimit-saddr": flag, "--connlimit-daddr": flag,
-		},
-		phrases: map[string]phrase{"#conn": connlimitPhrase},
-		build: func(s *section) Match {
-			m := Connlimit{Destination: s.has("--connlimit-daddr")}
-			s.atMostOne("--connlimit-saddr", "--connlimit-daddr")
-			o := s.oneOf("--connlimit-above", "--connlimit-upto")
-			if len(o.values) == 0 {
-				return m
-			}
-			m.UpTo = (o.name.Text == "--connlimit-upto") != o.negated
-			m.Limit = value(s, o.values[0], anyUint32)
-			m.Bits = optional(s, "--connlimit-mask", kind[uint8]{"a prefix length", "0 to the length of an address", func(t string) (uint8, bool) {
-				n, ok := number[uint32](t)
-				return uint8(min(n, uint32(addrBits(s.family)))), ok // a longer one is that of an address
-			}}, uint8(addrBits(s.family)))
+var _ = addMatch(&module{
+	name: "connlimit",
+	shapes: map[string]shape{
+		"--connlimit-above": notOne, "--connlimit-upto": notOne, "--connlimit-mask": one, "--connlimit-saddr": flag, "--connlimit-daddr": flag,
+	},
+	phrases: map[string]phrase{"#conn": connlimitPhrase},
+	build: func(s *section) Match {
+		m := Connlimit{Destination: s.has("--connlimit-daddr")}
+		s.atMostOne("--connlimit-saddr", "--connlimit-daddr")
+		o := s.oneOf("--connlimit-above", "--connlimit-upto")
+		if len(o.values) == 0 {
 			return m
-		},
-	})
-}
+		}
+		m.UpTo = (o.name.Text == "--connlimit-upto") != o.negated
+		m.Limit = value(s, o.values[0], anyUint32)
+		m.Bits = optional(s, "--connlimit-mask", kind[uint8]{"a prefix length", "0 to the length of an address", func(t string) (uint8, bool) {
+			n, ok := number[uint32](t)
+			return uint8(min(n, uint32(addrBits(s.family)))), ok // a longer one is that of an address
+		}}, uint8(addrBits(s.family)))
+		return m
+	},
+})
 
-// Module is "connlimit".
-func (Connlimit) Module() string { return "connlimit" }
+func (Connlimit) module() string { return "connlimit" }
 func (m Connlimit) write(w *words) {
 	option, side := "--connlimit-above", "--connlimit-saddr"
 	if m.UpTo {
@@ -213,30 +207,27 @@ var anAmount = kind[Range[uint64]]{"a range", "from:to, or from", func(s string)
 	return parseRange[uint64](s, ":")
 }}
 
-func init() {
-	addMatch(&module{
-		name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
-		phrases: map[string]phrase{"connbytes": connbytesPhrase},
-		build: func(s *section) Match {
-			amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
-			if s.err != nil || s.lost != "" {
-				return Connbytes{}
-			}
-			m := Connbytes{
-				Count:     value(s, amount.values[0], anAmount),
-				Unit:      value(s, unit.values[0], oneName[ConnbytesUnit]("a mode", connbytesUnits)),
-				Direction: value(s, direction.values[0], oneName[ConnbytesDirection]("a direction", connbytesDirections)),
-			}
-			// The kernel stores a negated range with its ends swapped, which is impossible for one
-			// number.
-			m.Negated = amount.negated && m.Count.First != m.Count.Last
-			return m
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
+	phrases: map[string]phrase{"connbytes": connbytesPhrase},
+	build: func(s *section) Match {
+		amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
+		if s.err != nil || s.lost != "" {
+			return Connbytes{}
+		}
+		m := Connbytes{
+			Count:     value(s, amount.values[0], anAmount),
+			Unit:      value(s, unit.values[0], oneName[ConnbytesUnit]("a mode", connbytesUnits)),
+			Direction: value(s, direction.values[0], oneName[ConnbytesDirection]("a direction", connbytesDirections)),
+		}
+		// The kernel stores a negated range with its ends swapped, which is impossible for one
+		// number.
+		m.Negated = amount.negated && m.Count.First != m.Count.Last
+		return m
+	},
+})
 
-// Module is "connbytes".
-func (Connbytes) Module() string { return "connbytes" }
+func (Connbytes) module() string { return "connbytes" }
 func (m Connbytes) write(w *words) {
 	amount := decimal(m.Count.First)
 	if m.Count.Last != ^uint64(0) {
@@ -310,19 +301,16 @@ type Helper struct {
 	Negated bool
 }
 
-func init() {
-	addMatch(&module{
-		name: "helper", shapes: map[string]shape{"--helper": notOne},
-		phrases: map[string]phrase{"helper": helperPhrase},
-		build: func(s *section) Match {
-			v, negated := sole(s, "--helper", keptText(29))
-			return Helper{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "helper", shapes: map[string]shape{"--helper": notOne},
+	phrases: map[string]phrase{"helper": helperPhrase},
+	build: func(s *section) Match {
+		v, negated := sole(s, "--helper", keptText(29))
+		return Helper{v, negated}
+	},
+})
 
-// Module is "helper".
-func (Helper) Module() string { return "helper" }
+func (Helper) module() string { return "helper" }
 func (m Helper) write(w *words) {
 	w.flag(m.Negated, "!")
 	w.text("--helper", m.Name)

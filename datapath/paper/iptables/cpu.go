@@ -8,19 +8,16 @@ type CPU struct {
 	Negated bool
 }
 
-func init() {
-	addMatch(&module{
-		name: "cpu", shapes: map[string]shape{"--cpu": notOne},
-		phrases: map[string]phrase{"cpu": cpuPhrase},
-		build: func(s *section) Match {
-			v, negated := sole(s, "--cpu", anyUint32)
-			return CPU{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "cpu", shapes: map[string]shape{"--cpu": notOne},
+	phrases: map[string]phrase{"cpu": valuePhrase("cpu", "--cpu")},
+	build: func(s *section) Match {
+		v, negated := sole(s, "--cpu", anyUint32)
+		return CPU{v, negated}
+	},
+})
 
-// Module is "cpu".
-func (CPU) Module() string   { return "cpu" }
+func (CPU) module() string   { return "cpu" }
 func (m CPU) write(w *words) { w.option(m.Negated, "--cpu", decimal(m.Number)) }
 
 func (CPU) reads() Facts { return FactKernel }
@@ -29,10 +26,4 @@ func (m CPU) test(c *Context) Truth { return truthOf((m.Number == c.processor())
 
 func (m CPU) whyNot(c *Context) string {
 	return isNot(fmt.Sprintf("processor %d handles it", c.Packet.CPU), decimal(m.Number), m.Negated)
-}
-
-// cpuPhrase reads "cpu ! 1".
-func cpuPhrase(w *wording, negated bool) bool {
-	w.load("cpu")
-	return !negated && w.notValue("--cpu")
 }

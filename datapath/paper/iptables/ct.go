@@ -51,37 +51,34 @@ var eventNames = bitNames{
 // String is "new,destroy".
 func (e CtEvents) String() string { return eventNames.text(uint32(e)) }
 
-func init() {
-	addTarget(&target{
-		name: "CT", table: "raw",
-		shapes: map[string]shape{
-			"--notrack": flag, "--helper": one, "--timeout": one, "--ctevents": one, "--expevents": one,
-			"--zone": one, "--zone-orig": one, "--zone-reply": one,
-		},
-		phrases: map[string]phrase{"CT": ctPhrase},
-		build: func(s *section) Target {
-			t := CT{
-				NoTrack: s.has("--notrack"),
-				Helper:  optional(s, "--helper", keptText(15), ""), Timeout: optional(s, "--timeout", keptText(31), ""),
-				Events:       optional(s, "--ctevents", someOf[CtEvents]("a list of events", eventNames), 0),
-				ExpectEvents: optional(s, "--expevents", someOf[CtEvents]("a list of events", eventNames[:1]), 0),
+var _ = addTarget(&target{
+	name: "CT", table: "raw",
+	shapes: map[string]shape{
+		"--notrack": flag, "--helper": one, "--timeout": one, "--ctevents": one, "--expevents": one,
+		"--zone": one, "--zone-orig": one, "--zone-reply": one,
+	},
+	phrases: map[string]phrase{"CT": ctPhrase},
+	build: func(s *section) Target {
+		t := CT{
+			NoTrack: s.has("--notrack"),
+			Helper:  optional(s, "--helper", keptText(15), ""), Timeout: optional(s, "--timeout", keptText(31), ""),
+			Events:       optional(s, "--ctevents", someOf[CtEvents]("a list of events", eventNames), 0),
+			ExpectEvents: optional(s, "--expevents", someOf[CtEvents]("a list of events", eventNames[:1]), 0),
+		}
+		if o, ok := s.last("--zone", "--zone-orig", "--zone-reply"); ok {
+			t.Zone = CtZone{Given: true, Original: s.has("--zone-orig"), Reply: s.has("--zone-reply")}
+			if t.Zone.Original && t.Zone.Reply {
+				t.Zone.Original, t.Zone.Reply = false, false
 			}
-			if o, ok := s.last("--zone", "--zone-orig", "--zone-reply"); ok {
-				t.Zone = CtZone{Given: true, Original: s.has("--zone-orig"), Reply: s.has("--zone-reply")}
-				if t.Zone.Original && t.Zone.Reply {
-					t.Zone.Original, t.Zone.Reply = false, false
-				}
-				if t.Zone.FromMark = strings.EqualFold(o.values[0].Text, "mark"); !t.Zone.FromMark {
-					t.Zone.Zone = value(s, o.values[0], kind[uint16]{"a zone", "0 to 65535, or mark", number[uint16]})
-				}
+			if t.Zone.FromMark = strings.EqualFold(o.values[0].Text, "mark"); !t.Zone.FromMark {
+				t.Zone.Zone = value(s, o.values[0], kind[uint16]{"a zone", "0 to 65535, or mark", number[uint16]})
 			}
-			return t
-		},
-	})
-}
+		}
+		return t
+	},
+})
 
-// Name is "CT".
-func (CT) Name() string { return "CT" }
+func (CT) name() string { return "CT" }
 func (t CT) write(w *words) {
 	w.flag(t.NoTrack, "--notrack")
 	for _, o := range []struct{ name, value string }{
@@ -126,12 +123,9 @@ const isIgnored = "connection tracking will ignore it"
 // Notrack is "-j NOTRACK", the older spelling of "-j CT --notrack".
 type Notrack struct{}
 
-func init() {
-	addTarget(&target{name: "NOTRACK", table: "raw", build: func(*section) Target { return Notrack{} }})
-}
+var _ = addTarget(&target{name: "NOTRACK", table: "raw", build: func(*section) Target { return Notrack{} }})
 
-// Name is "NOTRACK".
-func (Notrack) Name() string { return "NOTRACK" }
+func (Notrack) name() string { return "NOTRACK" }
 func (Notrack) write(*words) {}
 
 func (Notrack) effect(*Context) string { return isIgnored }

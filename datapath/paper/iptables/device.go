@@ -13,29 +13,26 @@ type Physdev struct {
 	In, Out                Condition[Interface]
 }
 
-func init() {
-	addMatch(&module{
-		name: "physdev",
-		shapes: map[string]shape{
-			"--physdev-in": notOne, "--physdev-out": notOne,
-			"--physdev-is-in": notFlag, "--physdev-is-out": notFlag, "--physdev-is-bridged": notFlag,
-		},
-		phrases: map[string]phrase{"PHYSDEV": physdevPhrase},
-		build: func(s *section) Match {
-			if len(s.options) == 0 {
-				s.miss("--physdev-in, --physdev-is-bridged, ...")
-			}
-			return Physdev{
-				IsIn: flagCondition(s, "--physdev-is-in"), IsOut: flagCondition(s, "--physdev-is-out"),
-				IsBridged: flagCondition(s, "--physdev-is-bridged"),
-				In:        condition(s, "--physdev-in", aDevice), Out: condition(s, "--physdev-out", aDevice),
-			}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "physdev",
+	shapes: map[string]shape{
+		"--physdev-in": notOne, "--physdev-out": notOne,
+		"--physdev-is-in": notFlag, "--physdev-is-out": notFlag, "--physdev-is-bridged": notFlag,
+	},
+	phrases: map[string]phrase{"PHYSDEV": physdevPhrase},
+	build: func(s *section) Match {
+		if len(s.options) == 0 {
+			s.miss("--physdev-in, --physdev-is-bridged, ...")
+		}
+		return Physdev{
+			IsIn: flagCondition(s, "--physdev-is-in"), IsOut: flagCondition(s, "--physdev-is-out"),
+			IsBridged: flagCondition(s, "--physdev-is-bridged"),
+			In:        condition(s, "--physdev-in", aDevice), Out: condition(s, "--physdev-out", aDevice),
+		}
+	},
+})
 
-// Module is "physdev".
-func (Physdev) Module() string { return "physdev" }
+func (Physdev) module() string { return "physdev" }
 func (m Physdev) write(w *words) {
 	writeFlag(w, "--physdev-is-in", m.IsIn)
 	writeCondition(w, "--physdev-in", m.In, Interface.String)
@@ -65,21 +62,18 @@ type Rpfilter struct {
 	Invert      bool // invert the match
 }
 
-func init() {
-	addMatch(&module{
-		name: "rpfilter",
-		shapes: map[string]shape{
-			"--loose": flag, "--validmark": flag, "--accept-local": flag, "--invert": flag,
-		},
-		phrases: map[string]phrase{"rpfilter": flagsPhrase("rpfilter", "--")},
-		build: func(s *section) Match {
-			return Rpfilter{s.has("--loose"), s.has("--validmark"), s.has("--accept-local"), s.has("--invert")}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "rpfilter",
+	shapes: map[string]shape{
+		"--loose": flag, "--validmark": flag, "--accept-local": flag, "--invert": flag,
+	},
+	phrases: map[string]phrase{"rpfilter": flagsPhrase("rpfilter", "--")},
+	build: func(s *section) Match {
+		return Rpfilter{s.has("--loose"), s.has("--validmark"), s.has("--accept-local"), s.has("--invert")}
+	},
+})
 
-// Module is "rpfilter".
-func (Rpfilter) Module() string { return "rpfilter" }
+func (Rpfilter) module() string { return "rpfilter" }
 func (m Rpfilter) write(w *words) {
 	w.flag(m.Loose, "--loose")
 	w.flag(m.ValidMark, "--validmark")
@@ -147,21 +141,18 @@ var linkTypeNames = []string{"unicast", "broadcast", "multicast", "otherhost"}
 
 func (t LinkType) String() string { return nameOf(linkTypeNames, t) }
 
-func init() {
-	addMatch(&module{
-		name:    "pkttype",
-		shapes:  map[string]shape{"--pkt-type": notOne},
-		phrases: map[string]phrase{"PKTTYPE": pkttypePhrase},
-		build: func(s *section) Match {
-			names := append(linkTypeNames[:4:4], "host") // an alias of unicast
-			v, negated := sole(s, "--pkt-type", oneName[LinkType]("a type of packet", names))
-			return PacketType{v % 4, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "pkttype",
+	shapes:  map[string]shape{"--pkt-type": notOne},
+	phrases: map[string]phrase{"PKTTYPE": pkttypePhrase},
+	build: func(s *section) Match {
+		names := append(linkTypeNames[:4:4], "host") // an alias of unicast
+		v, negated := sole(s, "--pkt-type", oneName[LinkType]("a type of packet", names))
+		return PacketType{v % 4, negated}
+	},
+})
 
-// Module is "pkttype".
-func (PacketType) Module() string   { return "pkttype" }
+func (PacketType) module() string   { return "pkttype" }
 func (m PacketType) write(w *words) { w.option(m.Negated, "--pkt-type", m.Type.String()) }
 
 func (m PacketType) test(c *Context) Truth {
@@ -188,20 +179,17 @@ type Length struct {
 	Negated bool
 }
 
-func init() {
-	addMatch(&module{
-		name:    "length",
-		shapes:  map[string]shape{"--length": notOne},
-		phrases: map[string]phrase{"length": lengthPhrase},
-		build: func(s *section) Match {
-			v, negated := sole(s, "--length", aLength)
-			return Length{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "length",
+	shapes:  map[string]shape{"--length": notOne},
+	phrases: map[string]phrase{"length": valuePhrase("length", "--length")},
+	build: func(s *section) Match {
+		v, negated := sole(s, "--length", aLength)
+		return Length{v, negated}
+	},
+})
 
-// Module is "length".
-func (Length) Module() string   { return "length" }
+func (Length) module() string   { return "length" }
 func (m Length) write(w *words) { w.option(m.Negated, "--length", m.Range.String()) }
 
 func (Length) reads() Facts { return FactLength }
@@ -218,11 +206,6 @@ func (m Length) whyNot(c *Context) string {
 func physdevPhrase(w *wording, negated bool) bool {
 	w.load("physdev")
 	return !negated && w.word("match") && w.options("", modules["physdev"].shapes)
-}
-
-func lengthPhrase(w *wording, negated bool) bool {
-	w.load("length")
-	return !negated && w.notValue("--length")
 }
 
 func pkttypePhrase(w *wording, negated bool) bool {

@@ -17,51 +17,48 @@ const (
 	ecnEcho, ecnReduced, ecnIP = "--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-ip-ect"
 )
 
-func init() {
-	addMatch(&module{
-		name:   "ecn",
-		shapes: map[string]shape{ecnEcho: notFlag, ecnReduced: notFlag, ecnIP: notOne},
-		build: func(s *section) Match {
-			m := ECN{
-				Echo: flagCondition(s, ecnEcho), Reduced: flagCondition(s, ecnReduced),
-				IP: condition(s, ecnIP, kind[uint8]{"an ECN codepoint", "0 to 3", func(t string) (uint8, bool) {
-					n, ok := number[uint8](t)
-					return n, ok && n < 4
-				}}),
-			}
+var _ = addMatch(&module{
+	name:   "ecn",
+	shapes: map[string]shape{ecnEcho: notFlag, ecnReduced: notFlag, ecnIP: notOne},
+	build: func(s *section) Match {
+		m := ECN{
+			Echo: flagCondition(s, ecnEcho), Reduced: flagCondition(s, ecnReduced),
+			IP: condition(s, ecnIP, kind[uint8]{"an ECN codepoint", "0 to 3", func(t string) (uint8, bool) {
+				n, ok := number[uint8](t)
+				return n, ok && n < 4
+			}}),
+		}
+		switch {
+		case m.Echo.Given || m.Reduced.Given: // ecn_mt_check4
+			s.needs(s.name, "a TCP flag of -m ecn", protoTCP)
+		case !m.IP.Given:
+			s.miss(strings.Join([]string{ecnEcho, ecnReduced, ecnIP}, " or "))
+		}
+		return m
+	},
+	phrases: map[string]phrase{"ECN": func(w *wording, negated bool) bool { // "ECN match !ECE CWR !ECT=1"
+		w.load("ecn")
+		ok := w.word("match")
+		for ok && w.at < len(w.words) {
+			not, t := cutNot(w.words[w.at])
+			codepoint, isIP := strings.CutPrefix(t.Text, "ECT=")
 			switch {
-			case m.Echo.Given || m.Reduced.Given: // ecn_mt_check4
-				s.needs(s.name, "a TCP flag of -m ecn", protoTCP)
-			case !m.IP.Given:
-				s.miss(strings.Join([]string{ecnEcho, ecnReduced, ecnIP}, " or "))
+			case t.Text == "ECE":
+				w.emit(not, ecnEcho)
+			case t.Text == "CWR":
+				w.emit(not, ecnReduced)
+			case isIP:
+				w.emit(not, ecnIP, Token{Text: codepoint, Column: t.Column})
+			default:
+				return !negated
 			}
-			return m
-		},
-		phrases: map[string]phrase{"ECN": func(w *wording, negated bool) bool { // "ECN match !ECE CWR !ECT=1"
-			w.load("ecn")
-			ok := w.word("match")
-			for ok && w.at < len(w.words) {
-				not, t := cutNot(w.words[w.at])
-				codepoint, isIP := strings.CutPrefix(t.Text, "ECT=")
-				switch {
-				case t.Text == "ECE":
-					w.emit(not, ecnEcho)
-				case t.Text == "CWR":
-					w.emit(not, ecnReduced)
-				case isIP:
-					w.emit(not, ecnIP, Token{Text: codepoint, Column: t.Column})
-				default:
-					return !negated
-				}
-				w.at++
-			}
-			return ok && !negated
-		}},
-	})
-}
+			w.at++
+		}
+		return ok && !negated
+	}},
+})
 
-// Module is "ecn".
-func (ECN) Module() string { return "ecn" }
+func (ECN) module() string { return "ecn" }
 func (m ECN) write(w *words) {
 	writeFlag(w, ecnEcho, m.Echo)
 	writeFlag(w, ecnReduced, m.Reduced)

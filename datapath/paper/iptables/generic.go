@@ -15,8 +15,7 @@ type Source struct {
 	Negated bool
 }
 
-// Module is empty: the match is a generic one.
-func (Source) Module() string   { return "" }
+func (Source) module() string   { return "" }
 func (m Source) write(w *words) { w.option(m.Negated, "-s", m.Network.String()) }
 
 func (m Source) test(c *Context) Truth {
@@ -47,8 +46,7 @@ type Destination struct {
 	Negated bool
 }
 
-// Module is empty: the match is a generic one.
-func (Destination) Module() string   { return "" }
+func (Destination) module() string   { return "" }
 func (m Destination) write(w *words) { w.option(m.Negated, "-d", m.Network.String()) }
 
 func (m Destination) test(c *Context) Truth {
@@ -108,8 +106,7 @@ type InInterface struct {
 	Negated   bool
 }
 
-// Module is empty: the match is a generic one.
-func (InInterface) Module() string   { return "" }
+func (InInterface) module() string   { return "" }
 func (m InInterface) write(w *words) { w.option(m.Negated, "-i", m.Interface.String()) }
 
 func (m InInterface) test(c *Context) Truth {
@@ -130,8 +127,7 @@ type OutInterface struct {
 	Negated   bool
 }
 
-// Module is empty: the match is a generic one.
-func (OutInterface) Module() string   { return "" }
+func (OutInterface) module() string   { return "" }
 func (m OutInterface) write(w *words) { w.option(m.Negated, "-o", m.Interface.String()) }
 
 func (m OutInterface) test(c *Context) Truth {
@@ -152,8 +148,7 @@ type Protocol struct {
 	Negated bool
 }
 
-// Module is empty: the match is a generic one.
-func (Protocol) Module() string   { return "" }
+func (Protocol) module() string   { return "" }
 func (m Protocol) write(w *words) { w.option(m.Negated, "-p", protocolName(m.Number)) }
 
 func (m Protocol) test(c *Context) Truth {
@@ -170,8 +165,7 @@ func (m Protocol) whyNot(c *Context) string {
 // Fragment is "-f": the second and later fragments of an IPv4 packet.
 type Fragment struct{ Negated bool }
 
-// Module is empty: the match is a generic one.
-func (Fragment) Module() string   { return "" }
+func (Fragment) module() string   { return "" }
 func (m Fragment) write(w *words) { w.option(m.Negated, "-f") }
 
 func (m Fragment) test(*Context) Truth { return truthOf(m.Negated) } // there are none: see Packet

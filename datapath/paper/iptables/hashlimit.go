@@ -48,19 +48,17 @@ var hashModeNames = bitNames{
 // String is "srcip,dstport".
 func (m HashMode) String() string { return hashModeNames.text(uint32(m)) }
 
-func init() {
-	addMatch(&module{
-		name: "hashlimit",
-		shapes: map[string]shape{
-			"--hashlimit": notOne.named("--hashlimit-upto"), "--hashlimit-upto": notOne, "--hashlimit-above": notOne,
-			"--hashlimit-burst": one, "--hashlimit-mode": one, "--hashlimit-name": one, "--hashlimit-srcmask": one,
-			"--hashlimit-dstmask": one, "--hashlimit-htable-size": one, "--hashlimit-htable-max": one,
-			"--hashlimit-htable-gcinterval": one, "--hashlimit-htable-expire": one,
-			"--hashlimit-rate-match": flag, "--hashlimit-rate-interval": one,
-		},
-		build: buildHashlimit,
-	})
-}
+var _ = addMatch(&module{
+	name: "hashlimit",
+	shapes: map[string]shape{
+		"--hashlimit": notOne.named("--hashlimit-upto"), "--hashlimit-upto": notOne, "--hashlimit-above": notOne,
+		"--hashlimit-burst": one, "--hashlimit-mode": one, "--hashlimit-name": one, "--hashlimit-srcmask": one,
+		"--hashlimit-dstmask": one, "--hashlimit-htable-size": one, "--hashlimit-htable-max": one,
+		"--hashlimit-htable-gcinterval": one, "--hashlimit-htable-expire": one,
+		"--hashlimit-rate-match": flag, "--hashlimit-rate-interval": one,
+	},
+	build: buildHashlimit,
+})
 
 func buildHashlimit(s *section) Match {
 	prefix := kind[uint8]{"the length of a prefix", "0 to " + decimal(uint8(addrBits(s.family))), func(t string) (uint8, bool) {
@@ -127,8 +125,7 @@ func amount(text string) (uint64, bool) {
 	return n, ok
 }
 
-// Module is "hashlimit".
-func (Hashlimit) Module() string { return "hashlimit" }
+func (Hashlimit) module() string { return "hashlimit" }
 func (m Hashlimit) write(w *words) {
 	rate, burst := m.Bytes, m.BytesBurst
 	if rate == "" {
@@ -146,17 +143,10 @@ func (m Hashlimit) write(w *words) {
 		w.bare("--hashlimit-mode", m.Mode.String())
 	}
 	w.bare("--hashlimit-name", m.Name)
-	for _, o := range []struct {
-		name  string
-		value uint32
-	}{
-		{"--hashlimit-htable-size", m.HTableSize}, {"--hashlimit-htable-max", m.HTableMax},
-		{"--hashlimit-htable-gcinterval", m.HTableGCInterval}, {"--hashlimit-htable-expire", m.HTableExpire},
-	} {
-		if o.value != 0 {
-			w.bare(o.name, decimal(o.value))
-		}
-	}
+	writeNumber(w, "--hashlimit-htable-size", m.HTableSize, 0)
+	writeNumber(w, "--hashlimit-htable-max", m.HTableMax, 0)
+	writeNumber(w, "--hashlimit-htable-gcinterval", m.HTableGCInterval, 0)
+	writeNumber(w, "--hashlimit-htable-expire", m.HTableExpire, 0)
 	// The family is not known here: a prefix of 32 or 128 bits is a whole address.
 	for _, o := range []struct {
 		name string
@@ -167,9 +157,7 @@ func (m Hashlimit) write(w *words) {
 		}
 	}
 	w.flag(m.RateMatch, "--hashlimit-rate-match")
-	if m.RateInterval != 0 {
-		w.bare("--hashlimit-rate-interval", decimal(m.RateInterval))
-	}
+	writeNumber(w, "--hashlimit-rate-interval", m.RateInterval, 0)
 }
 
 func (Hashlimit) reads() Facts { return FactMemory | FactShared }

@@ -18,10 +18,8 @@ type TTL struct {
 // HopLimit is "-m hl": the hop limit of an IPv6 packet.
 type HopLimit TTL
 
-func init() {
-	addMatch(hopModule("ttl", IPv4, func(t TTL) Match { return t }))
-	addMatch(hopModule("hl", IPv6, func(t TTL) Match { return HopLimit(t) }))
-}
+var _ = addMatch(hopModule("ttl", IPv4, func(t TTL) Match { return t }))
+var _ = addMatch(hopModule("hl", IPv6, func(t TTL) Match { return HopLimit(t) }))
 
 func hopModule(name string, f Family, of func(TTL) Match) *module {
 	eq, lt, gt := "--"+name+"-eq", "--"+name+"-lt", "--"+name+"-gt"
@@ -48,12 +46,10 @@ func hopModule(name string, f Family, of func(TTL) Match) *module {
 	}
 }
 
-// Module is "ttl".
-func (TTL) Module() string   { return "ttl" }
+func (TTL) module() string   { return "ttl" }
 func (m TTL) write(w *words) { m.writeAs(w, "ttl") }
 
-// Module is "hl".
-func (HopLimit) Module() string   { return "hl" }
+func (HopLimit) module() string   { return "hl" }
 func (m HopLimit) write(w *words) { TTL(m).writeAs(w, "hl") }
 
 func (TTL) reads() Facts { return FactTTL }
@@ -138,10 +134,8 @@ func (t SetTTL) Apply(n uint8) uint8 {
 	return t.Value
 }
 
-func init() {
-	addTarget(hopTarget("TTL", IPv4, func(t SetTTL) Target { return t }))
-	addTarget(hopTarget("HL", IPv6, func(t SetTTL) Target { return SetHopLimit(t) }))
-}
+var _ = addTarget(hopTarget("TTL", IPv4, func(t SetTTL) Target { return t }))
+var _ = addTarget(hopTarget("HL", IPv6, func(t SetTTL) Target { return SetHopLimit(t) }))
 
 func hopTarget(name string, f Family, of func(SetTTL) Target) *target {
 	var options []string
@@ -169,12 +163,10 @@ func hopTarget(name string, f Family, of func(SetTTL) Target) *target {
 	}}
 }
 
-// Name is "TTL".
-func (SetTTL) Name() string     { return "TTL" }
+func (SetTTL) name() string     { return "TTL" }
 func (t SetTTL) write(w *words) { w.bare("--ttl-"+nameOf(hopChangeNames, t.Change), decimal(t.Value)) }
 
-// Name is "HL".
-func (SetHopLimit) Name() string { return "HL" }
+func (SetHopLimit) name() string { return "HL" }
 func (t SetHopLimit) write(w *words) {
 	w.bare("--hl-"+nameOf(hopChangeNames, t.Change), decimal(t.Value))
 }
@@ -207,20 +199,17 @@ var aTOS = kind[TOS]{"a type of service", "value or value/mask, of 8 bits, or a 
 	return TOS{Value: n, Mask: m}, ok && ok2
 }}
 
-func init() {
-	addMatch(&module{
-		name: "tos", shapes: map[string]shape{"--tos": notOne},
-		phrases: map[string]phrase{"tos": tosMatchPhrase},
-		build: func(s *section) Match {
-			m, negated := sole(s, "--tos", aTOS)
-			m.Negated = negated
-			return m
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "tos", shapes: map[string]shape{"--tos": notOne},
+	phrases: map[string]phrase{"tos": tosMatchPhrase},
+	build: func(s *section) Match {
+		m, negated := sole(s, "--tos", aTOS)
+		m.Negated = negated
+		return m
+	},
+})
 
-// Module is "tos".
-func (TOS) Module() string { return "tos" }
+func (TOS) module() string { return "tos" }
 func (m TOS) write(w *words) {
 	w.option(m.Negated, "--tos", fmt.Sprintf("0x%02x/0x%02x", m.Value, m.Mask))
 }
@@ -246,28 +235,25 @@ var aDSCP = kind[uint8]{"a code point", "0 to 63", func(t string) (uint8, bool) 
 	return n, ok && n < 64
 }}
 
-func init() {
-	addMatch(&module{
-		name: "dscp", shapes: map[string]shape{"--dscp": notOne, "--dscp-class": notOne},
-		phrases: map[string]phrase{"DSCP": matchedValue("dscp", "--dscp")},
-		build: func(s *section) Match {
-			o := s.oneOf("--dscp", "--dscp-class")
-			switch {
-			case len(o.values) == 0:
-				return DSCP{}
-			case o.name.Text == "--dscp":
-				return DSCP{value(s, o.values[0], aDSCP), o.negated}
-			}
-			return DSCP{value(s, o.values[0], kind[uint8]{"a class", "CS0 to CS7, AF11 to AF43, BE or EF", func(t string) (uint8, bool) {
-				n, ok := dscpClasses[strings.ToUpper(t)]
-				return n, ok
-			}}), o.negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "dscp", shapes: map[string]shape{"--dscp": notOne, "--dscp-class": notOne},
+	phrases: map[string]phrase{"DSCP": valuePhrase("dscp", "--dscp", "match")},
+	build: func(s *section) Match {
+		o := s.oneOf("--dscp", "--dscp-class")
+		switch {
+		case len(o.values) == 0:
+			return DSCP{}
+		case o.name.Text == "--dscp":
+			return DSCP{value(s, o.values[0], aDSCP), o.negated}
+		}
+		return DSCP{value(s, o.values[0], kind[uint8]{"a class", "CS0 to CS7, AF11 to AF43, BE or EF", func(t string) (uint8, bool) {
+			n, ok := dscpClasses[strings.ToUpper(t)]
+			return n, ok
+		}}), o.negated}
+	},
+})
 
-// Module is "dscp".
-func (DSCP) Module() string   { return "dscp" }
+func (DSCP) module() string   { return "dscp" }
 func (m DSCP) write(w *words) { w.option(m.Negated, "--dscp", fmt.Sprintf("0x%02x", m.DSCP)) }
 
 func (DSCP) reads() Facts { return FactTOS }
@@ -285,22 +271,19 @@ type SegmentSize struct {
 	Negated bool
 }
 
-func init() {
-	addMatch(&module{
-		name: "tcpmss", shapes: map[string]shape{"--mss": notOne},
-		phrases: map[string]phrase{"tcpmss": matchedValue("tcpmss", "--mss")},
-		build: func(s *section) Match {
-			s.needs(s.name, "-m tcpmss", protoTCP)
-			v, negated := sole(s, "--mss", kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", func(t string) (Range[uint16], bool) {
-				return parseRange[uint16](t, ":")
-			}})
-			return SegmentSize{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "tcpmss", shapes: map[string]shape{"--mss": notOne},
+	phrases: map[string]phrase{"tcpmss": valuePhrase("tcpmss", "--mss", "match")},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m tcpmss", protoTCP)
+		v, negated := sole(s, "--mss", kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", func(t string) (Range[uint16], bool) {
+			return parseRange[uint16](t, ":")
+		}})
+		return SegmentSize{v, negated}
+	},
+})
 
-// Module is "tcpmss".
-func (SegmentSize) Module() string   { return "tcpmss" }
+func (SegmentSize) module() string   { return "tcpmss" }
 func (m SegmentSize) write(w *words) { w.option(m.Negated, "--mss", m.Range.String()) }
 
 func (SegmentSize) reads() Facts { return FactOptions }
@@ -332,41 +315,38 @@ type RoutingHeader struct {
 	NotStrict bool // others may be among them
 }
 
-func init() {
-	addMatch(&module{
-		name: "rt", family: IPv6,
-		shapes: map[string]shape{
-			"--rt-type": notOne, "--rt-segsleft": notOne, "--rt-len": notOne, "--rt-0-res": flag, "--rt-0-addrs": one, "--rt-0-not-strict": flag,
-		},
-		phrases: map[string]phrase{"rt": rtPhrase},
-		build: func(s *section) Match {
-			m := RoutingHeader{
-				Type: condition(s, "--rt-type", anyUint32),
-				SegmentsLeft: condition(s, "--rt-segsleft", kind[Range[uint32]]{"a number of segments", "a number, or first:last", func(t string) (Range[uint32], bool) {
-					return parseAnyRange[uint32](t, ":")
-				}}),
-				Length: condition(s, "--rt-len", anyUint32), Reserved: s.has("--rt-0-res"), NotStrict: s.has("--rt-0-not-strict"),
-			}
-			if o, ok := s.find("--rt-0-addrs"); ok {
-				const most = 16 // IP6T_RT_HOPS
-				m.Addresses = value(s, o.values[0], kind[[]netip.Addr]{"a list of IPv6 addresses", "at most 16 addresses", func(t string) (all []netip.Addr, ok bool) {
-					for text := range strings.SplitSeq(t, ",") {
-						a, ok := parseAddr(s.family, text)
-						if !ok {
-							return nil, false
-						}
-						all = append(all, a)
+var _ = addMatch(&module{
+	name: "rt", family: IPv6,
+	shapes: map[string]shape{
+		"--rt-type": notOne, "--rt-segsleft": notOne, "--rt-len": notOne, "--rt-0-res": flag, "--rt-0-addrs": one, "--rt-0-not-strict": flag,
+	},
+	phrases: map[string]phrase{"rt": rtPhrase},
+	build: func(s *section) Match {
+		m := RoutingHeader{
+			Type: condition(s, "--rt-type", anyUint32),
+			SegmentsLeft: condition(s, "--rt-segsleft", kind[Range[uint32]]{"a number of segments", "a number, or first:last", func(t string) (Range[uint32], bool) {
+				return parseAnyRange[uint32](t, ":")
+			}}),
+			Length: condition(s, "--rt-len", anyUint32), Reserved: s.has("--rt-0-res"), NotStrict: s.has("--rt-0-not-strict"),
+		}
+		if o, ok := s.find("--rt-0-addrs"); ok {
+			const most = 16 // IP6T_RT_HOPS
+			m.Addresses = value(s, o.values[0], kind[[]netip.Addr]{"a list of IPv6 addresses", "at most 16 addresses", func(t string) (all []netip.Addr, ok bool) {
+				for text := range strings.SplitSeq(t, ",") {
+					a, ok := parseAddr(s.family, text)
+					if !ok {
+						return nil, false
 					}
-					return all, len(all) <= most
-				}})
-			}
-			return m
-		},
-	})
-}
+					all = append(all, a)
+				}
+				return all, len(all) <= most
+			}})
+		}
+		return m
+	},
+})
 
-// Module is "rt".
-func (RoutingHeader) Module() string { return "rt" }
+func (RoutingHeader) module() string { return "rt" }
 func (m RoutingHeader) write(w *words) {
 	writeCondition(w, "--rt-type", m.Type, decimal)
 	writeCondition(w, "--rt-segsleft", m.SegmentsLeft, Range[uint32].String)
@@ -430,14 +410,6 @@ func tosMatchPhrase(w *wording, negated bool) bool {
 	w.names = w.names || ok && strings.Contains(t.Text, "-")
 	w.emit(not, "--tos", t)
 	return ok && !negated
-}
-
-// matchedValue is for a module that prints its name, "match" and a value.
-func matchedValue(module, option string) phrase {
-	return func(w *wording, negated bool) bool {
-		w.load(module)
-		return !negated && w.word("match") && w.notValue(option)
-	}
 }
 
 // rtPhrase reads "rt type:!0 segslefts:1:3 length:24 reserved 0-addrs ::1,::2 0-not-strict".

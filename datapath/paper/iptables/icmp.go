@@ -114,34 +114,29 @@ func anICMPType(names map[string]ICMPType) kind[ICMPType] {
 	}}
 }
 
-func init() {
-	addMatch(&module{
-		name: "icmp", family: IPv4, implied: protoICMP,
-		shapes:  map[string]shape{"--icmp-type": notOne},
-		phrases: map[string]phrase{"icmp": icmpPhrase("icmp", "--icmp-type"), "icmptype": icmpNumber("icmp", "--icmp-type")},
-		build: func(s *section) Match {
-			s.needs(s.name, "-m icmp", protoICMP)
-			v, negated := sole(s, "--icmp-type", anICMPType(icmpNames))
-			return ICMP{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "icmp", family: IPv4, implied: protoICMP,
+	shapes:  map[string]shape{"--icmp-type": notOne},
+	phrases: map[string]phrase{"icmp": icmpPhrase("icmp", "--icmp-type"), "icmptype": icmpNumber("icmp", "--icmp-type")},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m icmp", protoICMP)
+		v, negated := sole(s, "--icmp-type", anICMPType(icmpNames))
+		return ICMP{v, negated}
+	},
+})
 
-func init() {
-	addMatch(&module{
-		name: "icmp6", family: IPv6, implied: protoICMPv6,
-		shapes:  map[string]shape{"--icmpv6-type": notOne},
-		phrases: map[string]phrase{"ipv6-icmp": icmpPhrase("icmp6", "--icmpv6-type"), "ipv6-icmptype": icmpNumber("icmp6", "--icmpv6-type")},
-		build: func(s *section) Match {
-			s.needs(s.name, "-m icmp6", protoICMPv6)
-			v, negated := sole(s, "--icmpv6-type", anICMPType(icmp6Names))
-			return ICMP6{v, negated}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "icmp6", family: IPv6, implied: protoICMPv6,
+	shapes:  map[string]shape{"--icmpv6-type": notOne},
+	phrases: map[string]phrase{"ipv6-icmp": icmpPhrase("icmp6", "--icmpv6-type"), "ipv6-icmptype": icmpNumber("icmp6", "--icmpv6-type")},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m icmp6", protoICMPv6)
+		v, negated := sole(s, "--icmpv6-type", anICMPType(icmp6Names))
+		return ICMP6{v, negated}
+	},
+})
 
-// Module is "icmp".
-func (ICMP) Module() string   { return "icmp" }
+func (ICMP) module() string   { return "icmp" }
 func (m ICMP) write(w *words) { w.option(m.Negated, "--icmp-type", m.Type.String()) }
 
 func (m ICMP) test(c *Context) Truth {
@@ -155,8 +150,7 @@ func (m ICMP) test(c *Context) Truth {
 	return typeAndCode.is(m.Negated, t.Type)
 }
 
-// Module is "icmp6".
-func (ICMP6) Module() string   { return "icmp6" }
+func (ICMP6) module() string   { return "icmp6" }
 func (m ICMP6) write(w *words) { w.option(m.Negated, "--icmpv6-type", m.Type.String()) }
 
 func (m ICMP6) test(c *Context) Truth { return ICMP(m).test(c) }

@@ -483,7 +483,7 @@ func TestInterfacesThatAreNotListed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, r := range d.Tables[0].Rules {
-			hidden := slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Module() == notListed })
+			hidden := slices.ContainsFunc(r.Matches, func(m Match) bool { return m.module() == notListed })
 			if hidden != c.want[i] {
 				t.Errorf("%s: %s: hidden %t, want %t", c.chain, r, hidden, c.want[i])
 			}

@@ -64,7 +64,7 @@ const notListed = "interfaces"
 // no effect, or Docker, libvirt or Cilium writes the rule, always for an interface. Only the last rule of iptables-services, which rejects all,
 // is often followed by rules that other programs append.
 func (c *listedChain) hidesInterface(r *Rule, last bool) bool {
-	if slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Module() != "comment" }) {
+	if slices.ContainsFunc(r.Matches, func(m Match) bool { return m.module() != "comment" }) {
 		return false
 	}
 	switch t := r.Target.(type) {

@@ -10,16 +10,13 @@ import (
 // Checksum is "-j CHECKSUM --checksum-fill": fills in a checksum that was left to a device.
 type Checksum struct{}
 
-func init() {
-	addTarget(&target{
-		name: "CHECKSUM", table: "mangle", shapes: map[string]shape{"--checksum-fill": flag},
-		phrases: map[string]phrase{"CHECKSUM": checksumPhrase},
-		build:   func(s *section) Target { s.oneOf("--checksum-fill"); return Checksum{} },
-	})
-}
+var _ = addTarget(&target{
+	name: "CHECKSUM", table: "mangle", shapes: map[string]shape{"--checksum-fill": flag},
+	phrases: map[string]phrase{"CHECKSUM": checksumPhrase},
+	build:   func(s *section) Target { s.oneOf("--checksum-fill"); return Checksum{} },
+})
 
-// Name is "CHECKSUM".
-func (Checksum) Name() string     { return "CHECKSUM" }
+func (Checksum) name() string     { return "CHECKSUM" }
 func (t Checksum) write(w *words) { w.bare("--checksum-fill") }
 
 func (Checksum) inert() {}
@@ -30,26 +27,23 @@ type TCPMSS struct {
 	MSS         uint16 // valid iff ClampToPMTU is not set
 }
 
-func init() {
-	addTarget(&target{
-		name: "TCPMSS", shapes: map[string]shape{"--set-mss": one, "--clamp-mss-to-pmtu": flag},
-		phrases: map[string]phrase{"TCPMSS": tcpmssPhrase},
-		build: func(s *section) Target {
-			s.needs(s.name, "TCPMSS", protoTCP)
-			o, ok := s.last("--set-mss", "--clamp-mss-to-pmtu")
-			if !ok {
-				s.miss("--set-mss or --clamp-mss-to-pmtu")
-			}
-			if len(o.values) == 0 {
-				return TCPMSS{ClampToPMTU: true}
-			}
-			return TCPMSS{MSS: value(s, o.values[0], anyUint16)}
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "TCPMSS", shapes: map[string]shape{"--set-mss": one, "--clamp-mss-to-pmtu": flag},
+	phrases: map[string]phrase{"TCPMSS": tcpmssPhrase},
+	build: func(s *section) Target {
+		s.needs(s.name, "TCPMSS", protoTCP)
+		o, ok := s.last("--set-mss", "--clamp-mss-to-pmtu")
+		if !ok {
+			s.miss("--set-mss or --clamp-mss-to-pmtu")
+		}
+		if len(o.values) == 0 {
+			return TCPMSS{ClampToPMTU: true}
+		}
+		return TCPMSS{MSS: value(s, o.values[0], anyUint16)}
+	},
+})
 
-// Name is "TCPMSS".
-func (TCPMSS) Name() string { return "TCPMSS" }
+func (TCPMSS) name() string { return "TCPMSS" }
 func (t TCPMSS) write(w *words) {
 	if t.ClampToPMTU {
 		w.bare("--clamp-mss-to-pmtu")
@@ -127,27 +121,24 @@ type TProxy struct {
 	Mark MaskedValue
 }
 
-func init() {
-	addTarget(&target{
-		name: "TPROXY", table: "mangle", chains: []string{"PREROUTING"}, shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
-		phrases: map[string]phrase{"TPROXY": tproxyPhrase},
-		build: func(s *section) Target {
-			s.needs(s.name, "TPROXY", protoTCP, protoUDP)
-			s.oneOf("--on-port")
-			unspecified := netip.IPv4Unspecified()
-			if s.family == IPv6 {
-				unspecified = netip.IPv6Unspecified()
-			}
-			return TProxy{
-				optional(s, "--on-port", aPort, PortRange{}).First, optional(s, "--on-ip", s.address(), unspecified),
-				optional(s, "--tproxy-mark", aMark, MaskedValue{}),
-			}
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "TPROXY", table: "mangle", chains: []string{"PREROUTING"}, shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
+	phrases: map[string]phrase{"TPROXY": tproxyPhrase},
+	build: func(s *section) Target {
+		s.needs(s.name, "TPROXY", protoTCP, protoUDP)
+		s.oneOf("--on-port")
+		unspecified := netip.IPv4Unspecified()
+		if s.family == IPv6 {
+			unspecified = netip.IPv6Unspecified()
+		}
+		return TProxy{
+			optional(s, "--on-port", aPort, PortRange{}).First, optional(s, "--on-ip", s.address(), unspecified),
+			optional(s, "--tproxy-mark", aMark, MaskedValue{}),
+		}
+	},
+})
 
-// Name is "TPROXY".
-func (TProxy) Name() string { return "TPROXY" }
+func (TProxy) name() string { return "TPROXY" }
 func (t TProxy) write(w *words) {
 	w.bare("--on-port", decimal(t.Port), "--on-ip", t.Addr.String(), "--tproxy-mark", t.Mark.Full())
 }
@@ -157,27 +148,24 @@ func (TProxy) effect(*Context) string { return "goes to a transparent socket of 
 // SetTOS is "-j TOS": tos = tos &^ Mask ^ Value, of the whole byte.
 type SetTOS struct{ Value, Mask uint8 }
 
-func init() {
-	addTarget(&target{
-		name: "TOS", table: "mangle", shapes: map[string]shape{"--set-tos": one},
-		phrases: map[string]phrase{"TOS": tosPhrase},
-		build: func(s *section) Target {
-			t, _ := sole(s, "--set-tos", kind[SetTOS]{"a type of service", "value or value/mask, of 8 bits", func(t string) (SetTOS, bool) {
-				v, mask, two := strings.Cut(t, "/")
-				n, ok := number[uint8](v)
-				if !two {
-					return SetTOS{n, 0xff}, ok
-				}
-				m, ok2 := number[uint8](mask)
-				return SetTOS{n, m}, ok && ok2
-			}})
-			return t
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "TOS", table: "mangle", shapes: map[string]shape{"--set-tos": one},
+	phrases: map[string]phrase{"TOS": tosPhrase},
+	build: func(s *section) Target {
+		t, _ := sole(s, "--set-tos", kind[SetTOS]{"a type of service", "value or value/mask, of 8 bits", func(t string) (SetTOS, bool) {
+			v, mask, two := strings.Cut(t, "/")
+			n, ok := number[uint8](v)
+			if !two {
+				return SetTOS{n, 0xff}, ok
+			}
+			m, ok2 := number[uint8](mask)
+			return SetTOS{n, m}, ok && ok2
+		}})
+		return t
+	},
+})
 
-// Name is "TOS".
-func (SetTOS) Name() string     { return "TOS" }
+func (SetTOS) name() string     { return "TOS" }
 func (t SetTOS) write(w *words) { w.bare("--set-tos", fmt.Sprintf("0x%02x/0x%02x", t.Value, t.Mask)) }
 
 func (t SetTOS) change(c *Context) { c.Packet.TOS = c.Packet.TOS&^t.Mask ^ t.Value }
@@ -192,29 +180,26 @@ var dscpClasses = map[string]uint8{
 	"AF31": 26, "AF32": 28, "AF33": 30, "AF41": 34, "AF42": 36, "AF43": 38, "EF": 46,
 }
 
-func init() {
-	addTarget(&target{
-		name: "DSCP", table: "mangle", shapes: map[string]shape{"--set-dscp": one, "--set-dscp-class": one},
-		phrases: map[string]phrase{"DSCP": named("DSCP", "set", "--set-dscp")},
-		build: func(s *section) Target {
-			o := s.oneOf("--set-dscp", "--set-dscp-class")
-			if len(o.values) == 0 {
-				return SetDSCP{}
+var _ = addTarget(&target{
+	name: "DSCP", table: "mangle", shapes: map[string]shape{"--set-dscp": one, "--set-dscp-class": one},
+	phrases: map[string]phrase{"DSCP": targetPhrase("--set-dscp", "DSCP", "set")},
+	build: func(s *section) Target {
+		o := s.oneOf("--set-dscp", "--set-dscp-class")
+		if len(o.values) == 0 {
+			return SetDSCP{}
+		}
+		return SetDSCP{value(s, o.values[0], kind[uint8]{"a DSCP", "0 to 63, or with --set-dscp-class a class", func(t string) (uint8, bool) {
+			if o.name.Text == "--set-dscp-class" {
+				n, ok := dscpClasses[strings.ToUpper(t)]
+				return n, ok
 			}
-			return SetDSCP{value(s, o.values[0], kind[uint8]{"a DSCP", "0 to 63, or with --set-dscp-class a class", func(t string) (uint8, bool) {
-				if o.name.Text == "--set-dscp-class" {
-					n, ok := dscpClasses[strings.ToUpper(t)]
-					return n, ok
-				}
-				n, ok := number[uint8](t)
-				return n, ok && n < 64
-			}})}
-		},
-	})
-}
+			n, ok := number[uint8](t)
+			return n, ok && n < 64
+		}})}
+	},
+})
 
-// Name is "DSCP".
-func (SetDSCP) Name() string     { return "DSCP" }
+func (SetDSCP) name() string     { return "DSCP" }
 func (t SetDSCP) write(w *words) { w.bare("--set-dscp", fmt.Sprintf("0x%02x", t.DSCP)) }
 
 func (t SetDSCP) change(c *Context) { c.Packet.TOS = c.Packet.TOS&3 | t.DSCP<<2 }
@@ -222,24 +207,21 @@ func (t SetDSCP) change(c *Context) { c.Packet.TOS = c.Packet.TOS&3 | t.DSCP<<2 
 // Classify is "-j CLASSIFY": skb->priority, a class of the traffic control.
 type Classify struct{ Major, Minor uint16 }
 
-func init() {
-	addTarget(&target{
-		name: "CLASSIFY", shapes: map[string]shape{"--set-class": one},
-		phrases: map[string]phrase{"CLASSIFY": named("CLASSIFY", "set", "--set-class")},
-		build: func(s *section) Target {
-			t, _ := sole(s, "--set-class", kind[Classify]{"a class", "major:minor, both hexadecimal", func(t string) (Classify, bool) {
-				major, minor, two := strings.Cut(t, ":")
-				a, ok := number[uint16]("0x" + major)
-				b, ok2 := number[uint16]("0x" + minor)
-				return Classify{a, b}, two && ok && ok2
-			}})
-			return t
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "CLASSIFY", shapes: map[string]shape{"--set-class": one},
+	phrases: map[string]phrase{"CLASSIFY": targetPhrase("--set-class", "CLASSIFY", "set")},
+	build: func(s *section) Target {
+		t, _ := sole(s, "--set-class", kind[Classify]{"a class", "major:minor, both hexadecimal", func(t string) (Classify, bool) {
+			major, minor, two := strings.Cut(t, ":")
+			a, ok := number[uint16]("0x" + major)
+			b, ok2 := number[uint16]("0x" + minor)
+			return Classify{a, b}, two && ok && ok2
+		}})
+		return t
+	},
+})
 
-// Name is "CLASSIFY".
-func (Classify) Name() string { return "CLASSIFY" }
+func (Classify) name() string { return "CLASSIFY" }
 func (t Classify) change(c *Context) {
 	c.Packet.Priority = uint32(t.Major)<<16 | uint32(t.Minor)
 }

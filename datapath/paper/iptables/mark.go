@@ -22,24 +22,19 @@ type Connmark struct {
 
 var markShapes = map[string]shape{"--mark": notOne}
 
-func init() {
-	addMatch(&module{
-		name: "mark", shapes: markShapes,
-		phrases: map[string]phrase{"mark": markPhrase("mark"), "MARK": markPhrase("mark")},
-		build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Mark{m, negated} },
-	})
-}
+var _ = addMatch(&module{
+	name: "mark", shapes: markShapes,
+	phrases: map[string]phrase{"mark": valuePhrase("mark", "--mark", "match"), "MARK": valuePhrase("mark", "--mark", "match")},
+	build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Mark{m, negated} },
+})
 
-func init() {
-	addMatch(&module{
-		name: "connmark", shapes: markShapes,
-		phrases: map[string]phrase{"connmark": markPhrase("connmark"), "CONNMARK": markPhrase("connmark")},
-		build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Connmark{m, negated} },
-	})
-}
+var _ = addMatch(&module{
+	name: "connmark", shapes: markShapes,
+	phrases: map[string]phrase{"connmark": valuePhrase("connmark", "--mark", "match"), "CONNMARK": valuePhrase("connmark", "--mark", "match")},
+	build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Connmark{m, negated} },
+})
 
-// Module is "mark".
-func (Mark) Module() string   { return "mark" }
+func (Mark) module() string   { return "mark" }
 func (m Mark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
 
 func (m Mark) test(c *Context) Truth {
@@ -53,8 +48,7 @@ func (m Mark) whyNot(c *Context) string { return isNot(m.why(c), m.Mark.String()
 // HexMark is "0x4000".
 func HexMark(mark uint32) string { return fmt.Sprintf("%#x", mark) }
 
-// Module is "connmark".
-func (Connmark) Module() string   { return "connmark" }
+func (Connmark) module() string   { return "connmark" }
 func (m Connmark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
 
 func (m Connmark) test(c *Context) Truth {
@@ -102,17 +96,14 @@ func (s *section) xmark(o option) MaskedValue {
 	return MaskedValue{bits, 0}
 }
 
-func init() {
-	addTarget(&target{
-		name:    "MARK",
-		shapes:  setMarkShapes,
-		phrases: map[string]phrase{"MARK": setMarkPhrase},
-		build:   func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
-	})
-}
+var _ = addTarget(&target{
+	name:    "MARK",
+	shapes:  setMarkShapes,
+	phrases: map[string]phrase{"MARK": setMarkPhrase},
+	build:   func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
+})
 
-// Name is "MARK".
-func (SetMark) Name() string     { return "MARK" }
+func (SetMark) name() string     { return "MARK" }
 func (t SetMark) write(w *words) { w.bare("--set-xmark", t.Mark.Full()) }
 
 func (t SetMark) change(c *Context) { c.Packet.Mark = t.Apply(c.Packet.Mark) }
@@ -148,48 +139,45 @@ func (m ConnmarkMode) String() string {
 	return nameOf([]string{"--set-xmark", "--save-mark", "--restore-mark"}, m)
 }
 
-func init() {
-	addTarget(&target{
-		name: "CONNMARK",
-		shapes: with(setMarkShapes, map[string]shape{
-			"--save-mark": flag, "--restore-mark": flag, "--nfmask": one, "--ctmask": one, "--mask": one,
-			"--left-shift-mark": one, "--right-shift-mark": one,
-		}),
-		phrases: map[string]phrase{"CONNMARK": setConnmarkPhrase},
-		build: func(s *section) Target {
-			t := SetConnmark{}
-			o := s.oneOf(append([]string{"--save-mark", "--restore-mark"}, markOptions...)...)
-			switch o.name.Text {
-			case "--save-mark":
-				t.Mode = ConnmarkSave
-			case "--restore-mark":
-				t.Mode = ConnmarkRestore
-			default:
-				t.Mark = s.xmark(o)
+var _ = addTarget(&target{
+	name: "CONNMARK",
+	shapes: with(setMarkShapes, map[string]shape{
+		"--save-mark": flag, "--restore-mark": flag, "--nfmask": one, "--ctmask": one, "--mask": one,
+		"--left-shift-mark": one, "--right-shift-mark": one,
+	}),
+	phrases: map[string]phrase{"CONNMARK": setConnmarkPhrase},
+	build: func(s *section) Target {
+		t := SetConnmark{}
+		o := s.oneOf(append([]string{"--save-mark", "--restore-mark"}, markOptions...)...)
+		switch o.name.Text {
+		case "--save-mark":
+			t.Mode = ConnmarkSave
+		case "--restore-mark":
+			t.Mode = ConnmarkRestore
+		default:
+			t.Mark = s.xmark(o)
+		}
+		if t.Mode != ConnmarkSet {
+			mask := optional(s, "--mask", anyUint32, ^uint32(0))
+			t.PacketMask = optional(s, "--nfmask", anyUint32, mask)
+			t.ConnectionMask = optional(s, "--ctmask", anyUint32, mask)
+		} else if m, ok := s.last("--mask", "--ctmask", o.name.Text); ok && m.name.Text != o.name.Text {
+			t.Mark.Mask = value(s, m.values[0], anyUint32)
+		}
+		if shift, ok := s.last("--left-shift-mark", "--right-shift-mark"); ok {
+			n := value(s, shift.values[0], kind[uint8]{"a number of bits", "0 to 31", func(text string) (uint8, bool) {
+				n, ok := number[uint8](text)
+				return n, ok && n < 32
+			}})
+			if t.Shift = int8(n); shift.name.Text == "--right-shift-mark" {
+				t.Shift = -t.Shift
 			}
-			if t.Mode != ConnmarkSet {
-				mask := optional(s, "--mask", anyUint32, ^uint32(0))
-				t.PacketMask = optional(s, "--nfmask", anyUint32, mask)
-				t.ConnectionMask = optional(s, "--ctmask", anyUint32, mask)
-			} else if m, ok := s.last("--mask", "--ctmask", o.name.Text); ok && m.name.Text != o.name.Text {
-				t.Mark.Mask = value(s, m.values[0], anyUint32)
-			}
-			if shift, ok := s.last("--left-shift-mark", "--right-shift-mark"); ok {
-				n := value(s, shift.values[0], kind[uint8]{"a number of bits", "0 to 31", func(text string) (uint8, bool) {
-					n, ok := number[uint8](text)
-					return n, ok && n < 32
-				}})
-				if t.Shift = int8(n); shift.name.Text == "--right-shift-mark" {
-					t.Shift = -t.Shift
-				}
-			}
-			return t
-		},
-	})
-}
+		}
+		return t
+	},
+})
 
-// Name is "CONNMARK".
-func (SetConnmark) Name() string { return "CONNMARK" }
+func (SetConnmark) name() string { return "CONNMARK" }
 func (t SetConnmark) write(w *words) {
 	w.bare(t.Mode.String())
 	if t.Mode == ConnmarkSet {
@@ -239,13 +227,6 @@ func (t SetConnmark) effect(c *Context) string {
 }
 
 func hexText(n uint32) string { return MaskedValue{n, ^uint32(0)}.String() }
-
-func markPhrase(module string) phrase {
-	return func(w *wording, negated bool) bool {
-		w.load(module)
-		return !negated && w.word("match") && w.notValue("--mark")
-	}
-}
 
 // markWords are the words of "MARK or 0x4000". A missing mask is all ones, "--set-xmark 0x1".
 var markWords = map[string]string{

@@ -172,17 +172,14 @@ func (r NATRange) writePorts(w *words) {
 // DNAT is "-j DNAT".
 type DNAT struct{ To NATRange }
 
-func init() {
-	addTarget(&target{
-		name: "DNAT", table: "nat", chains: []string{"PREROUTING", "OUTPUT"},
-		shapes:  map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
-		phrases: map[string]phrase{"DNAT": natPhrase("--to-destination")},
-		build:   func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
-	})
-}
+var _ = addTarget(&target{
+	name: "DNAT", table: "nat", chains: []string{"PREROUTING", "OUTPUT"},
+	shapes:  map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
+	phrases: map[string]phrase{"DNAT": natPhrase("--to-destination")},
+	build:   func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
+})
 
-// Name is "DNAT".
-func (DNAT) Name() string { return "DNAT" }
+func (DNAT) name() string { return "DNAT" }
 func (t DNAT) write(w *words) {
 	w.bare("--to-destination", t.To.String())
 	t.To.writeFlags(w)
@@ -191,21 +188,18 @@ func (t DNAT) write(w *words) {
 // SNAT is "-j SNAT".
 type SNAT struct{ To NATRange }
 
-func init() {
-	addTarget(&target{
-		name: "SNAT", table: "nat", chains: []string{"POSTROUTING", "INPUT"},
-		shapes:  map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
-		phrases: map[string]phrase{"SNAT": natPhrase("--to-source")},
-		build: func(s *section) Target {
-			t := SNAT{s.natRange("--to-source")}
-			t.To.BasePort = 0 // iptables takes one, but its struct for SNAT has no place for it
-			return t
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "SNAT", table: "nat", chains: []string{"POSTROUTING", "INPUT"},
+	shapes:  map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
+	phrases: map[string]phrase{"SNAT": natPhrase("--to-source")},
+	build: func(s *section) Target {
+		t := SNAT{s.natRange("--to-source")}
+		t.To.BasePort = 0 // iptables takes one, but its struct for SNAT has no place for it
+		return t
+	},
+})
 
-// Name is "SNAT".
-func (SNAT) Name() string { return "SNAT" }
+func (SNAT) name() string { return "SNAT" }
 func (t SNAT) write(w *words) {
 	w.bare("--to-source", t.To.String())
 	t.To.writeFlags(w)
@@ -215,61 +209,52 @@ func (t SNAT) write(w *words) {
 // addresses.
 type Masquerade struct{ To NATRange }
 
-func init() {
-	addTarget(&target{
-		name: "MASQUERADE", table: "nat", chains: []string{"POSTROUTING"},
-		shapes:  map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
-		phrases: map[string]phrase{"MASQUERADE": natPortsPhrase("masq", "ports:")},
-		build:   func(s *section) Target { return Masquerade{s.natPorts()} },
-	})
-}
+var _ = addTarget(&target{
+	name: "MASQUERADE", table: "nat", chains: []string{"POSTROUTING"},
+	shapes:  map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
+	phrases: map[string]phrase{"MASQUERADE": natPortsPhrase("masq", "ports:")},
+	build:   func(s *section) Target { return Masquerade{s.natPorts()} },
+})
 
-// Name is "MASQUERADE".
-func (Masquerade) Name() string     { return "MASQUERADE" }
+func (Masquerade) name() string     { return "MASQUERADE" }
 func (t Masquerade) write(w *words) { t.To.writePorts(w) }
 
 // Redirect is "-j REDIRECT": DNAT to the host itself. To has no addresses.
 type Redirect struct{ To NATRange }
 
-func init() {
-	addTarget(&target{
-		name: "REDIRECT", table: "nat", chains: []string{"PREROUTING", "OUTPUT"},
-		shapes:  map[string]shape{"--to-ports": one, "--random": flag},
-		phrases: map[string]phrase{"REDIRECT": natPortsPhrase("redir", "ports")},
-		build:   func(s *section) Target { return Redirect{s.natPorts()} },
-	})
-}
+var _ = addTarget(&target{
+	name: "REDIRECT", table: "nat", chains: []string{"PREROUTING", "OUTPUT"},
+	shapes:  map[string]shape{"--to-ports": one, "--random": flag},
+	phrases: map[string]phrase{"REDIRECT": natPortsPhrase("redir", "ports")},
+	build:   func(s *section) Target { return Redirect{s.natPorts()} },
+})
 
-// Name is "REDIRECT".
-func (Redirect) Name() string     { return "REDIRECT" }
+func (Redirect) name() string     { return "REDIRECT" }
 func (t Redirect) write(w *words) { t.To.writePorts(w) }
 
 // Netmap is "-j NETMAP": replaces the prefix of the destination address or, at POSTROUTING, of the
 // source address.
 type Netmap struct{ To netip.Prefix }
 
-func init() {
-	addTarget(&target{
-		name: "NETMAP", table: "nat",
-		shapes:  map[string]shape{"--to": one},
-		phrases: map[string]phrase{"NETMAP": netmapPhrase},
-		build: func(s *section) Target {
-			o := s.oneOf("--to")
-			if len(o.values) == 0 {
-				return Netmap{}
-			}
-			n := value(s, o.values[0], s.moduleNetwork())
-			p, ok := n.Prefix()
-			if !ok {
-				s.lose("has a mask that is no prefix")
-			}
-			return Netmap{p}
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "NETMAP", table: "nat",
+	shapes:  map[string]shape{"--to": one},
+	phrases: map[string]phrase{"NETMAP": netmapPhrase},
+	build: func(s *section) Target {
+		o := s.oneOf("--to")
+		if len(o.values) == 0 {
+			return Netmap{}
+		}
+		n := value(s, o.values[0], s.moduleNetwork())
+		p, ok := n.Prefix()
+		if !ok {
+			s.lose("has a mask that is no prefix")
+		}
+		return Netmap{p}
+	},
+})
 
-// Name is "NETMAP".
-func (Netmap) Name() string     { return "NETMAP" }
+func (Netmap) name() string     { return "NETMAP" }
 func (t Netmap) write(w *words) { w.bare("--to", t.To.String()) }
 
 func natPhrase(option string) phrase {

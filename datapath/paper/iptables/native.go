@@ -24,8 +24,7 @@ type Native interface {
 // NativeMatch is a [Native] at its place in a rule. Those of a rule are evaluated in their order.
 type NativeMatch struct{ Native }
 
-// Module is "nftables".
-func (NativeMatch) Module() string { return "nftables" }
+func (NativeMatch) module() string { return "nftables" }
 
 func (m NativeMatch) write(w *words)            { w.bare(m.Text()) }
 func (m NativeMatch) test(c *Context) Truth     { return m.Evaluate(c) }
@@ -72,15 +71,13 @@ func Names(of any) Naming {
 // NativeTarget is a [Lookup] as the target of a rule.
 type NativeTarget struct{ Lookup }
 
-// Name is its text.
-func (t NativeTarget) Name() string   { return t.Text() }
+func (t NativeTarget) name() string   { return t.Text() }
 func (t NativeTarget) write(w *words) {}
 
 // Synproxy is nftables' synproxy for a packet that it answers.
 type Synproxy struct{}
 
-// Name is "synproxy".
-func (Synproxy) Name() string   { return "synproxy" }
+func (Synproxy) name() string   { return "synproxy" }
 func (Synproxy) write(w *words) {}
 
 // Base is what makes a chain of nftables a base chain.

@@ -30,29 +30,26 @@ func (s *section) ids(name string) Condition[Range[uint32]] {
 	return Condition[Range[uint32]]{Given: true, Negated: o.negated, Value: r}
 }
 
-func init() {
-	addMatch(&module{
-		name: "owner",
-		shapes: map[string]shape{
-			"--uid-owner": notOne, "--gid-owner": notOne, "--socket-exists": notFlag, "--suppl-groups": flag,
-		},
-		phrases: map[string]phrase{"owner": ownerPhrase},
-		build: func(s *section) Match {
-			m := Owner{
-				SocketExists: flagCondition(s, "--socket-exists"),
-				UID:          s.ids("--uid-owner"), GID: s.ids("--gid-owner"),
-				SupplementaryGroups: s.has("--suppl-groups"),
-			}
-			if !m.SocketExists.Given && !m.UID.Given && !m.GID.Given {
-				s.miss("--uid-owner, --gid-owner or --socket-exists")
-			}
-			return m
-		},
-	})
-}
+var _ = addMatch(&module{
+	name: "owner",
+	shapes: map[string]shape{
+		"--uid-owner": notOne, "--gid-owner": notOne, "--socket-exists": notFlag, "--suppl-groups": flag,
+	},
+	phrases: map[string]phrase{"owner": ownerPhrase},
+	build: func(s *section) Match {
+		m := Owner{
+			SocketExists: flagCondition(s, "--socket-exists"),
+			UID:          s.ids("--uid-owner"), GID: s.ids("--gid-owner"),
+			SupplementaryGroups: s.has("--suppl-groups"),
+		}
+		if !m.SocketExists.Given && !m.UID.Given && !m.GID.Given {
+			s.miss("--uid-owner, --gid-owner or --socket-exists")
+		}
+		return m
+	},
+})
 
-// Module is "owner".
-func (Owner) Module() string { return "owner" }
+func (Owner) module() string { return "owner" }
 func (m Owner) write(w *words) {
 	writeFlag(w, "--socket-exists", m.SocketExists)
 	ids := func(r Range[uint32]) string { return r.text("-") }
@@ -104,19 +101,16 @@ type Socket struct {
 	RestoreSkmark bool // set the packet's mark to the socket's
 }
 
-func init() {
-	addMatch(&module{
-		name:    "socket",
-		shapes:  map[string]shape{"--transparent": flag, "--nowildcard": flag, "--restore-skmark": flag},
-		phrases: map[string]phrase{"socket": flagsPhrase("socket", "")},
-		build: func(s *section) Match {
-			return Socket{s.has("--transparent"), s.has("--nowildcard"), s.has("--restore-skmark")}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "socket",
+	shapes:  map[string]shape{"--transparent": flag, "--nowildcard": flag, "--restore-skmark": flag},
+	phrases: map[string]phrase{"socket": flagsPhrase("socket", "")},
+	build: func(s *section) Match {
+		return Socket{s.has("--transparent"), s.has("--nowildcard"), s.has("--restore-skmark")}
+	},
+})
 
-// Module is "socket".
-func (Socket) Module() string { return "socket" }
+func (Socket) module() string { return "socket" }
 func (m Socket) write(w *words) {
 	w.flag(m.Transparent, "--transparent")
 	w.flag(m.NoWildcard, "--nowildcard")

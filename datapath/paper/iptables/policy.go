@@ -27,64 +27,62 @@ var ipsecProtocols = kind[uint8]{"a protocol of IPsec", "esp, ah or ipcomp", fun
 	return n, ok && (n == 50 || n == 51 || n == 108)
 }}
 
-func init() {
-	addMatch(&module{
-		name: "policy",
-		shapes: map[string]shape{
-			"--dir": one, "--pol": one, "--strict": flag, "--next": repeated,
-			"--reqid": notOne.again(), "--spi": notOne.again(), "--proto": notOne.again(), "--mode": notOne.again(),
-			"--tunnel-dst": notOne.again(), "--tunnel-src": notOne.again(),
-		},
-		phrases: map[string]phrase{"policy": policyPhrase},
-		build: func(s *section) Match {
-			m := IPsec{Strict: s.has("--strict")}
-			if o := s.oneOf("--dir"); len(o.values) > 0 {
-				m.Out = value(s, o.values[0], oneName[uint8]("a direction", []string{"in", "out"})) == 1
+var _ = addMatch(&module{
+	name: "policy",
+	shapes: map[string]shape{
+		"--dir": one, "--pol": one, "--strict": flag, "--next": repeated,
+		"--reqid": notOne.again(), "--spi": notOne.again(), "--proto": notOne.again(), "--mode": notOne.again(),
+		"--tunnel-dst": notOne.again(), "--tunnel-src": notOne.again(),
+	},
+	phrases: map[string]phrase{"policy": policyPhrase},
+	build: func(s *section) Match {
+		m := IPsec{Strict: s.has("--strict")}
+		if o := s.oneOf("--dir"); len(o.values) > 0 {
+			m.Out = value(s, o.values[0], oneName[uint8]("a direction", []string{"in", "out"})) == 1
+		}
+		m.None = optional(s, "--pol", oneName[uint8]("a policy", []string{"ipsec", "none"}), 0) == 1
+		current := &section{family: s.family}
+		finish := func() {
+			m.Elements = append(m.Elements, current.ipsecElement())
+			if s.err == nil {
+				s.err = current.err
 			}
-			m.None = optional(s, "--pol", oneName[uint8]("a policy", []string{"ipsec", "none"}), 0) == 1
-			current := &section{family: s.family}
-			finish := func() {
-				m.Elements = append(m.Elements, current.ipsecElement())
-				if s.err == nil {
-					s.err = current.err
+			current = &section{family: s.family}
+		}
+		for _, o := range s.options {
+			switch o.name.Text {
+			case "--dir", "--pol", "--strict":
+				continue
+			case "--next":
+				if !m.Strict {
+					s.fail(o.name, "--next without --strict", "--strict")
 				}
-				current = &section{family: s.family}
+				finish()
+				continue
 			}
-			for _, o := range s.options {
-				switch o.name.Text {
-				case "--dir", "--pol", "--strict":
-					continue
-				case "--next":
-					if !m.Strict {
-						s.fail(o.name, "--next without --strict", "--strict")
-					}
-					finish()
-					continue
-				}
-				if current.has(o.name.Text) {
-					s.fail(o.name, o.name.Text+" is given a second time", "--next in front of it")
-				}
-				current.options = append(current.options, o)
+			if current.has(o.name.Text) {
+				s.fail(o.name, o.name.Text+" is given a second time", "--next in front of it")
 			}
-			without := len(current.options) == 0 && len(m.Elements) == 0
-			if !m.None || !without {
-				finish() // without options, one that every transformation matches
-			}
-			const most = 4 // XT_POLICY_MAX_ELEM
-			switch {
-			case m.None && m.Strict:
-				s.fail(s.name, "--pol none with --strict", "--pol ipsec")
-			case m.None:
-				m.Elements = nil // the kernel compares none
-			case m.Strict && without:
-				s.fail(s.name, "--strict without an element", "--reqid, --spi, --proto or --mode")
-			case len(m.Elements) > most:
-				s.fail(s.name, "too many elements of a policy", "at most 4")
-			}
-			return m
-		},
-	})
-}
+			current.options = append(current.options, o)
+		}
+		without := len(current.options) == 0 && len(m.Elements) == 0
+		if !m.None || !without {
+			finish() // without options, one that every transformation matches
+		}
+		const most = 4 // XT_POLICY_MAX_ELEM
+		switch {
+		case m.None && m.Strict:
+			s.fail(s.name, "--pol none with --strict", "--pol ipsec")
+		case m.None:
+			m.Elements = nil // the kernel compares none
+		case m.Strict && without:
+			s.fail(s.name, "--strict without an element", "--reqid, --spi, --proto or --mode")
+		case len(m.Elements) > most:
+			s.fail(s.name, "too many elements of a policy", "at most 4")
+		}
+		return m
+	},
+})
 
 func (s *section) ipsecElement() IPsecElement {
 	return IPsecElement{
@@ -97,8 +95,7 @@ func (s *section) ipsecElement() IPsecElement {
 	}
 }
 
-// Module is "policy".
-func (IPsec) Module() string { return "policy" }
+func (IPsec) module() string { return "policy" }
 func (m IPsec) write(w *words) {
 	pick := func(b bool, yes, no string) string {
 		if b {

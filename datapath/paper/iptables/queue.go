@@ -12,34 +12,31 @@ type NFQueue struct {
 	CPUFanout bool // select the queue by the CPU instead of the flow
 }
 
-func init() {
-	addTarget(&target{
-		name:    "NFQUEUE",
-		shapes:  map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
-		phrases: map[string]phrase{"NFQUEUE": nfqueuePhrase},
-		build: func(s *section) Target {
-			t := NFQueue{Bypass: s.has("--queue-bypass"), CPUFanout: s.has("--queue-cpu-fanout")}
-			o, ok := s.atMostOne("--queue-num", "--queue-balance")
-			switch {
-			case ok && o.name.Text == "--queue-num":
-				n := value(s, o.values[0], anyUint16)
-				t.Queues = Range[uint16]{n, n}
-			case ok:
-				t.Queues = value(s, o.values[0], kind[Range[uint16]]{"a range of queues", "first:last", func(text string) (Range[uint16], bool) {
-					r, ok := parseRange[uint16](text, ":")
-					return r, ok && r.First < r.Last
-				}})
-			}
-			if f, ok := s.find("--queue-cpu-fanout"); ok && t.Queues.First == t.Queues.Last {
-				s.fail(f.name, "--queue-cpu-fanout for one queue", "--queue-balance")
-			}
-			return t
-		},
-	})
-}
+var _ = addTarget(&target{
+	name:    "NFQUEUE",
+	shapes:  map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
+	phrases: map[string]phrase{"NFQUEUE": nfqueuePhrase},
+	build: func(s *section) Target {
+		t := NFQueue{Bypass: s.has("--queue-bypass"), CPUFanout: s.has("--queue-cpu-fanout")}
+		o, ok := s.atMostOne("--queue-num", "--queue-balance")
+		switch {
+		case ok && o.name.Text == "--queue-num":
+			n := value(s, o.values[0], anyUint16)
+			t.Queues = Range[uint16]{n, n}
+		case ok:
+			t.Queues = value(s, o.values[0], kind[Range[uint16]]{"a range of queues", "first:last", func(text string) (Range[uint16], bool) {
+				r, ok := parseRange[uint16](text, ":")
+				return r, ok && r.First < r.Last
+			}})
+		}
+		if f, ok := s.find("--queue-cpu-fanout"); ok && t.Queues.First == t.Queues.Last {
+			s.fail(f.name, "--queue-cpu-fanout for one queue", "--queue-balance")
+		}
+		return t
+	},
+})
 
-// Name is "NFQUEUE".
-func (NFQueue) Name() string { return "NFQUEUE" }
+func (NFQueue) name() string { return "NFQUEUE" }
 func (t NFQueue) write(w *words) {
 	if t.Queues.First == t.Queues.Last {
 		w.bare("--queue-num", decimal(t.Queues.First))
@@ -65,40 +62,35 @@ var logLevels = map[string]uint8{
 	"info": 6, "debug": 7,
 }
 
-func init() {
-	addTarget(&target{
-		name: "LOG",
-		shapes: map[string]shape{
-			"--log-prefix": one, "--log-level": one, "--log-tcp-sequence": flag, "--log-tcp-options": flag,
-			"--log-ip-options": flag, "--log-uid": flag, "--log-macdecode": flag,
-		},
-		phrases: map[string]phrase{"LOG": logPhrase},
-		build: func(s *section) Target {
-			return Log{
-				Prefix: optional(s, "--log-prefix", keptText(29), ""),
-				Level: optional(s, "--log-level", kind[uint8]{"a level", "0 to 7, or a name like debug", func(t string) (uint8, bool) {
-					if n, ok := logLevels[t]; ok {
-						return n, true
-					}
-					n, ok := number[uint8](t)
-					return n, ok && n < 8
-				}}, 4),
-				TCPSequence: s.has("--log-tcp-sequence"), TCPOptions: s.has("--log-tcp-options"),
-				IPOptions: s.has("--log-ip-options"), UID: s.has("--log-uid"), MACDecode: s.has("--log-macdecode"),
-			}
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "LOG",
+	shapes: map[string]shape{
+		"--log-prefix": one, "--log-level": one, "--log-tcp-sequence": flag, "--log-tcp-options": flag,
+		"--log-ip-options": flag, "--log-uid": flag, "--log-macdecode": flag,
+	},
+	phrases: map[string]phrase{"LOG": logPhrase},
+	build: func(s *section) Target {
+		return Log{
+			Prefix: optional(s, "--log-prefix", keptText(29), ""),
+			Level: optional(s, "--log-level", kind[uint8]{"a level", "0 to 7, or a name like debug", func(t string) (uint8, bool) {
+				if n, ok := logLevels[t]; ok {
+					return n, true
+				}
+				n, ok := number[uint8](t)
+				return n, ok && n < 8
+			}}, 4),
+			TCPSequence: s.has("--log-tcp-sequence"), TCPOptions: s.has("--log-tcp-options"),
+			IPOptions: s.has("--log-ip-options"), UID: s.has("--log-uid"), MACDecode: s.has("--log-macdecode"),
+		}
+	},
+})
 
-// Name is "LOG".
-func (Log) Name() string { return "LOG" }
+func (Log) name() string { return "LOG" }
 func (t Log) write(w *words) {
 	if t.Prefix != "" {
 		w.text("--log-prefix", t.Prefix)
 	}
-	if t.Level != 4 {
-		w.bare("--log-level", decimal(t.Level))
-	}
+	writeNumber(w, "--log-level", t.Level, 4)
 	w.flag(t.TCPSequence, "--log-tcp-sequence")
 	w.flag(t.TCPOptions, "--log-tcp-options")
 	w.flag(t.IPOptions, "--log-ip-options")
@@ -121,42 +113,31 @@ type NFLog struct {
 	Threshold   uint16 // packets that are sent together; 1 if the text does not have it
 }
 
-func init() {
-	addTarget(&target{
-		name: "NFLOG",
-		shapes: map[string]shape{
-			"--nflog-prefix": one, "--nflog-group": one, "--nflog-range": one, "--nflog-size": one, "--nflog-threshold": one,
-		},
-		phrases: map[string]phrase{"NFLOG": nflogPhrase},
-		build: func(s *section) Target {
-			s.atMostOne("--nflog-range", "--nflog-size")
-			return NFLog{
-				Prefix: optional(s, "--nflog-prefix", keptText(63), ""), Group: optional(s, "--nflog-group", anyUint16, 0),
-				Range: optional(s, "--nflog-range", anyUint32, 0), Size: optional(s, "--nflog-size", anyUint32, 0),
-				Threshold: max(1, optional(s, "--nflog-threshold", anyUint16, 1)), // 0 is the default
-			}
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "NFLOG",
+	shapes: map[string]shape{
+		"--nflog-prefix": one, "--nflog-group": one, "--nflog-range": one, "--nflog-size": one, "--nflog-threshold": one,
+	},
+	phrases: map[string]phrase{"NFLOG": nflogPhrase},
+	build: func(s *section) Target {
+		s.atMostOne("--nflog-range", "--nflog-size")
+		return NFLog{
+			Prefix: optional(s, "--nflog-prefix", keptText(63), ""), Group: optional(s, "--nflog-group", anyUint16, 0),
+			Range: optional(s, "--nflog-range", anyUint32, 0), Size: optional(s, "--nflog-size", anyUint32, 0),
+			Threshold: max(1, optional(s, "--nflog-threshold", anyUint16, 1)), // 0 is the default
+		}
+	},
+})
 
-// Name is "NFLOG".
-func (NFLog) Name() string { return "NFLOG" }
+func (NFLog) name() string { return "NFLOG" }
 func (t NFLog) write(w *words) {
 	if t.Prefix != "" {
 		w.text("--nflog-prefix", t.Prefix)
 	}
-	if t.Group != 0 {
-		w.bare("--nflog-group", decimal(t.Group))
-	}
-	if t.Range != 0 {
-		w.bare("--nflog-range", decimal(t.Range))
-	}
-	if t.Size != 0 {
-		w.bare("--nflog-size", decimal(t.Size))
-	}
-	if t.Threshold != 1 {
-		w.bare("--nflog-threshold", decimal(t.Threshold))
-	}
+	writeNumber(w, "--nflog-group", t.Group, 0)
+	writeNumber(w, "--nflog-range", t.Range, 0)
+	writeNumber(w, "--nflog-size", t.Size, 0)
+	writeNumber(w, "--nflog-threshold", t.Threshold, 1)
 }
 
 func (NFLog) inert()                 {}
@@ -179,20 +160,17 @@ var auditNames = []string{"accept", "drop", "reject"}
 
 func (t AuditType) String() string { return nameOf(auditNames, t) }
 
-func init() {
-	addTarget(&target{
-		name:    "AUDIT",
-		shapes:  map[string]shape{"--type": one},
-		phrases: map[string]phrase{"AUDIT": auditPhrase},
-		build: func(s *section) Target {
-			s.oneOf("--type")
-			return Audit{optional(s, "--type", oneName[AuditType]("a type", auditNames), 0)}
-		},
-	})
-}
+var _ = addTarget(&target{
+	name:    "AUDIT",
+	shapes:  map[string]shape{"--type": one},
+	phrases: map[string]phrase{"AUDIT": targetPhrase("--type", "AUDIT")},
+	build: func(s *section) Target {
+		s.oneOf("--type")
+		return Audit{optional(s, "--type", oneName[AuditType]("a type", auditNames), 0)}
+	},
+})
 
-// Name is "AUDIT".
-func (Audit) Name() string     { return "AUDIT" }
+func (Audit) name() string     { return "AUDIT" }
 func (t Audit) write(w *words) { w.bare("--type", t.Type.String()) }
 
 func (Audit) inert()                 {}
@@ -314,5 +292,3 @@ func nfqueuePhrase(w *wording, _ bool) bool {
 	}
 	return true
 }
-
-func auditPhrase(w *wording, _ bool) bool { return w.word("AUDIT") && w.value("--type") }

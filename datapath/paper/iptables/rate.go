@@ -30,57 +30,54 @@ var aProbability = kind[uint32]{"a probability", "0 to 1", func(s string) (uint3
 	return uint32(math.Round(p * ProbabilityOne)), true // lround, as libxt_statistic.c
 }}
 
-func init() {
-	addMatch(&module{
-		name: "statistic",
-		shapes: map[string]shape{
-			"--mode": one, "--probability": notOne, "--every": notOne, "--packet": one,
-		},
-		phrases: map[string]phrase{"statistic": statisticPhrase},
-		build: func(s *section) Match {
-			mode, ok := s.find("--mode")
-			m := Statistic{}
-			if !ok {
-				s.miss("--mode random or --mode nth")
-				return m
-			}
-			needed, foreign := "--probability", []string{"--every", "--packet"}
-			switch mode.values[0].Text {
-			case "random":
-			case "nth":
-				m.Nth, needed, foreign = true, "--every", []string{"--probability"}
-			default:
-				s.fail(mode.values[0], fmt.Sprintf("%.40q is not a mode", mode.values[0].Text), "random or nth")
-				return m
-			}
-			for _, name := range foreign {
-				if o, ok := s.find(name); ok {
-					s.fail(o.name, fmt.Sprintf("%s with --mode %s", name, mode.values[0].Text), needed)
-				}
-			}
-			o := s.oneOf(needed)
-			m.Negated = o.negated
-			if len(o.values) == 0 {
-				return m
-			}
-			if !m.Nth {
-				m.Probability = value(s, o.values[0], aProbability)
-				return m
-			}
-			m.Every = value(s, o.values[0], kind[uint32]{"a number of packets", "1 or more", func(t string) (uint32, bool) {
-				n, ok := number[uint32](t)
-				return n, ok && n > 0
-			}})
-			if m.Packet = optional(s, "--packet", anyUint32, 0); m.Packet >= m.Every {
-				s.fail(s.name, fmt.Sprintf("packet %d of %d", m.Packet, m.Every), fmt.Sprintf("--packet 0 to %d", int64(m.Every)-1))
-			}
+var _ = addMatch(&module{
+	name: "statistic",
+	shapes: map[string]shape{
+		"--mode": one, "--probability": notOne, "--every": notOne, "--packet": one,
+	},
+	phrases: map[string]phrase{"statistic": statisticPhrase},
+	build: func(s *section) Match {
+		mode, ok := s.find("--mode")
+		m := Statistic{}
+		if !ok {
+			s.miss("--mode random or --mode nth")
 			return m
-		},
-	})
-}
+		}
+		needed, foreign := "--probability", []string{"--every", "--packet"}
+		switch mode.values[0].Text {
+		case "random":
+		case "nth":
+			m.Nth, needed, foreign = true, "--every", []string{"--probability"}
+		default:
+			s.fail(mode.values[0], fmt.Sprintf("%.40q is not a mode", mode.values[0].Text), "random or nth")
+			return m
+		}
+		for _, name := range foreign {
+			if o, ok := s.find(name); ok {
+				s.fail(o.name, fmt.Sprintf("%s with --mode %s", name, mode.values[0].Text), needed)
+			}
+		}
+		o := s.oneOf(needed)
+		m.Negated = o.negated
+		if len(o.values) == 0 {
+			return m
+		}
+		if !m.Nth {
+			m.Probability = value(s, o.values[0], aProbability)
+			return m
+		}
+		m.Every = value(s, o.values[0], kind[uint32]{"a number of packets", "1 or more", func(t string) (uint32, bool) {
+			n, ok := number[uint32](t)
+			return n, ok && n > 0
+		}})
+		if m.Packet = optional(s, "--packet", anyUint32, 0); m.Packet >= m.Every {
+			s.fail(s.name, fmt.Sprintf("packet %d of %d", m.Packet, m.Every), fmt.Sprintf("--packet 0 to %d", int64(m.Every)-1))
+		}
+		return m
+	},
+})
 
-// Module is "statistic".
-func (Statistic) Module() string { return "statistic" }
+func (Statistic) module() string { return "statistic" }
 func (m Statistic) write(w *words) {
 	if m.Nth {
 		w.bare("--mode", "nth")
@@ -228,25 +225,20 @@ var aBurst = kind[uint32]{"a burst", "1 to 10000", func(s string) (uint32, bool)
 	return n, ok && 1 <= n && n <= 10000
 }}
 
-func init() {
-	addMatch(&module{
-		name:    "limit",
-		shapes:  map[string]shape{"--limit": one, "--limit-burst": one},
-		phrases: map[string]phrase{"limit:": limitPhrase},
-		build: func(s *section) Match {
-			// libxt_limit.c: "3/hour" is the default.
-			return Limit{optional(s, "--limit", aRate, Rate{Interval: 12000000}), optional(s, "--limit-burst", aBurst, 5)}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "limit",
+	shapes:  map[string]shape{"--limit": one, "--limit-burst": one},
+	phrases: map[string]phrase{"limit:": limitPhrase},
+	build: func(s *section) Match {
+		// libxt_limit.c: "3/hour" is the default.
+		return Limit{optional(s, "--limit", aRate, Rate{Interval: 12000000}), optional(s, "--limit-burst", aBurst, 5)}
+	},
+})
 
-// Module is "limit".
-func (Limit) Module() string { return "limit" }
+func (Limit) module() string { return "limit" }
 func (m Limit) write(w *words) {
 	w.bare("--limit", m.Rate.String())
-	if m.Burst != 5 {
-		w.bare("--limit-burst", decimal(m.Burst))
-	}
+	writeNumber(w, "--limit-burst", m.Burst, 5)
 }
 
 func (Limit) reads() Facts { return FactMemory }

@@ -37,58 +37,51 @@ var recentModes = []string{"--set", "--rcheck", "--update", "--remove"}
 
 func (m RecentMode) String() string { return nameOf(recentModes, m) }
 
-func init() {
-	addMatch(&module{
-		name: "recent",
-		shapes: map[string]shape{
-			"--set": notFlag, "--rcheck": notFlag, "--update": notFlag, "--remove": notFlag,
-			"--seconds": one, "--reap": flag, "--hitcount": one, "--rttl": flag, "--name": one, "--mask": one,
-			"--rsource": flag, "--rdest": flag,
-		},
-		phrases: map[string]phrase{"recent:": recentPhrase},
-		build: func(s *section) Match {
-			o := s.oneOf(recentModes...)
-			m := Recent{
-				Negated: o.negated,
-				Seconds: optional(s, "--seconds", anyUint32, 0), Reap: s.has("--reap"),
-				HitCount: optional(s, "--hitcount", anyUint32, 0), TTL: s.has("--rttl"),
-				Name: optional(s, "--name", keptText(199), "DEFAULT"), // XT_RECENT_NAME_LEN
-				Mask: optional(s, "--mask", s.address(), maskOf(s.family, addrBits(s.family))),
+var _ = addMatch(&module{
+	name: "recent",
+	shapes: map[string]shape{
+		"--set": notFlag, "--rcheck": notFlag, "--update": notFlag, "--remove": notFlag,
+		"--seconds": one, "--reap": flag, "--hitcount": one, "--rttl": flag, "--name": one, "--mask": one,
+		"--rsource": flag, "--rdest": flag,
+	},
+	phrases: map[string]phrase{"recent:": recentPhrase},
+	build: func(s *section) Match {
+		o := s.oneOf(recentModes...)
+		m := Recent{
+			Negated: o.negated,
+			Seconds: optional(s, "--seconds", anyUint32, 0), Reap: s.has("--reap"),
+			HitCount: optional(s, "--hitcount", anyUint32, 0), TTL: s.has("--rttl"),
+			Name: optional(s, "--name", keptText(199), "DEFAULT"), // XT_RECENT_NAME_LEN
+			Mask: optional(s, "--mask", s.address(), maskOf(s.family, addrBits(s.family))),
+		}
+		if side, ok := s.last("--rsource", "--rdest"); ok {
+			m.Destination = side.name.Text == "--rdest"
+		}
+		for i, mode := range recentModes {
+			if o.name.Text == mode {
+				m.Mode = RecentMode(i)
 			}
-			if side, ok := s.last("--rsource", "--rdest"); ok {
-				m.Destination = side.name.Text == "--rdest"
-			}
-			for i, mode := range recentModes {
-				if o.name.Text == mode {
-					m.Mode = RecentMode(i)
+		}
+		if m.Mode == RecentSet || m.Mode == RecentRemove {
+			for _, name := range []string{"--seconds", "--hitcount", "--reap", "--rttl"} {
+				if bad, ok := s.find(name); ok {
+					s.fail(bad.name, fmt.Sprintf("%s with %s", name, m.Mode), "--rcheck or --update")
 				}
 			}
-			if m.Mode == RecentSet || m.Mode == RecentRemove {
-				for _, name := range []string{"--seconds", "--hitcount", "--reap", "--rttl"} {
-					if bad, ok := s.find(name); ok {
-						s.fail(bad.name, fmt.Sprintf("%s with %s", name, m.Mode), "--rcheck or --update")
-					}
-				}
-			}
-			if reap, ok := s.find("--reap"); ok && m.Seconds == 0 {
-				s.fail(reap.name, "--reap without --seconds", "--seconds")
-			}
-			return m
-		},
-	})
-}
+		}
+		if reap, ok := s.find("--reap"); ok && m.Seconds == 0 {
+			s.fail(reap.name, "--reap without --seconds", "--seconds")
+		}
+		return m
+	},
+})
 
-// Module is "recent".
-func (Recent) Module() string { return "recent" }
+func (Recent) module() string { return "recent" }
 func (m Recent) write(w *words) {
 	w.option(m.Negated, m.Mode.String())
-	if m.Seconds != 0 {
-		w.bare("--seconds", decimal(m.Seconds))
-	}
+	writeNumber(w, "--seconds", m.Seconds, 0)
 	w.flag(m.Reap, "--reap")
-	if m.HitCount != 0 {
-		w.bare("--hitcount", decimal(m.HitCount))
-	}
+	writeNumber(w, "--hitcount", m.HitCount, 0)
 	w.flag(m.TTL, "--rttl")
 	w.bare("--name", m.Name, "--mask", m.Mask.String())
 	if m.Destination {

@@ -1,5 +1,7 @@
 package iptables
 
+import "maps"
+
 // extension is a match or a target that this package knows: all that iptables' own library (lib*.c)
 // and the kernel's module (xt_*.c) know of it, besides the methods of its type. To add one, write one
 // file that calls addMatch or addTarget.
@@ -33,14 +35,16 @@ var (
 	matchPhrases = make(map[string]phrase)
 )
 
-func addMatch(m *module) {
+func addMatch(m *module) *module {
 	modules[m.name] = m
-	for first, p := range m.phrases {
-		matchPhrases[first] = p
-	}
+	maps.Copy(matchPhrases, m.phrases)
+	return m
 }
 
-func addTarget(t *target) { targets[t.name] = t }
+func addTarget(t *target) *target {
+	targets[t.name] = t
+	return t
+}
 
 // otherTargets are other existing targets (iptables' extensions, and xtables-addons), with the only
 // table that the kernel loads them in, if any: these are no missing chains.

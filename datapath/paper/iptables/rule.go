@@ -6,31 +6,34 @@ import (
 	"strings"
 )
 
-// Match is one condition of a rule: one of the structs of this package with a method
-// Module.
+// Match is one condition of a rule: one of the structs of this package with a method module.
 type Match interface {
-	// Module is the name after -m; "" for the generic ones (-s, -d, -i, -o, -p, -f).
-	Module() string
+	module() string
 	write(*words)
 	// test evaluates it for a packet: see [Context.Evaluate]. The facts that a match depends on are
 	// its reads, if any: see [Facts].
 	test(*Context) Truth
 }
 
-// Target is the target of a rule: one of the structs of this package with a method Name.
+// Target is the target of a rule: one of the structs of this package with a method name.
 type Target interface {
-	// Name is the name after -j or -g.
-	Name() string
+	name() string
 	write(*words)
 }
+
+// ModuleOf is the name after -m; "" for the generic matches (-s, -d, -i, -o, -p, -f).
+func ModuleOf(m Match) string { return m.module() }
+
+// NameOf is the name after -j or -g.
+func NameOf(t Target) string { return t.name() }
 
 // Tokens are the words of a rule as iptables-save prints them; target may be nil. For the text of
 // iptables-save, the generic matches must come first, in the order -s, -d, -i, -o, -p, -f.
 func Tokens(matches []Match, target Target) []Token {
 	w := words{}
 	for _, m := range matches {
-		if m.Module() != "" {
-			w.bare("-m", m.Module())
+		if m.module() != "" {
+			w.bare("-m", m.module())
 		}
 		m.write(&w)
 	}
@@ -38,7 +41,7 @@ func Tokens(matches []Match, target Target) []Token {
 		if g, ok := target.(Goto); ok {
 			w.bare("-g", g.Chain)
 		} else {
-			w.bare("-j", target.Name())
+			w.bare("-j", target.name())
 		}
 		target.write(&w)
 	}
@@ -498,8 +501,7 @@ type UnknownMatch struct {
 	Args []Token
 }
 
-// Module is the name behind -m.
-func (m UnknownMatch) Module() string { return m.Match }
+func (m UnknownMatch) module() string { return m.Match }
 func (m UnknownMatch) write(w *words) { w.tokens = append(w.tokens, m.Args...) }
 
 func (UnknownMatch) test(*Context) Truth { return Unknown }
@@ -522,8 +524,7 @@ type UnknownTarget struct {
 	Args   []Token // up to the next -m or generic option
 }
 
-// Name is the name behind -j.
-func (t UnknownTarget) Name() string { return t.Target }
+func (t UnknownTarget) name() string { return t.Target }
 
 // Continues reports whether the packet continues with the next rule as it is, whatever else the target does.
 func (t UnknownTarget) Continues() bool {

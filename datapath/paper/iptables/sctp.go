@@ -52,28 +52,26 @@ var chunkNames = []struct {
 	{"ASCONF", 193, ""}, {"ASCONF_ACK", 128, ""}, {"FORWARD_TSN", 192, ""}, {"I_FORWARD_TSN", 194, ""},
 }
 
-func init() {
-	addMatch(&module{
-		name:    "sctp",
-		implied: protoSCTP,
-		shapes:  with(portShapes, map[string]shape{"--chunk-types": notTwo}),
-		phrases: map[string]phrase{"sctp": transport("sctp")},
-		build: func(s *section) Match {
-			s.needs(s.name, "-m sctp", protoSCTP)
-			m := SCTP{Source: s.ports("--sport", aPort), Destination: s.ports("--dport", aPort)}
-			if o, ok := s.find("--chunk-types"); ok {
-				m.Chunks = Condition[ChunkTest]{true, o.negated, ChunkTest{
-					Mode: value(s, o.values[0], kind[ChunkMode]{"a mode", "all, any or only", func(t string) (ChunkMode, bool) {
-						i := slices.Index(chunkModes, strings.ToLower(t))
-						return ChunkMode(max(i, 0)), i >= 0
-					}}),
-					Types: value(s, o.values[1], kind[[]ChunkType]{"a list of chunk types", "ALL, NONE or types like INIT,DATA:UBe", parseChunks}),
-				}}
-			}
-			return m
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "sctp",
+	implied: protoSCTP,
+	shapes:  with(portShapes, map[string]shape{"--chunk-types": notTwo}),
+	phrases: map[string]phrase{"sctp": transport("sctp")},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m sctp", protoSCTP)
+		m := SCTP{Source: s.ports("--sport", aPort), Destination: s.ports("--dport", aPort)}
+		if o, ok := s.find("--chunk-types"); ok {
+			m.Chunks = Condition[ChunkTest]{true, o.negated, ChunkTest{
+				Mode: value(s, o.values[0], kind[ChunkMode]{"a mode", "all, any or only", func(t string) (ChunkMode, bool) {
+					i := slices.Index(chunkModes, strings.ToLower(t))
+					return ChunkMode(max(i, 0)), i >= 0
+				}}),
+				Types: value(s, o.values[1], kind[[]ChunkType]{"a list of chunk types", "ALL, NONE or types like INIT,DATA:UBe", parseChunks}),
+			}}
+		}
+		return m
+	},
+})
 
 func parseChunks(text string) ([]ChunkType, bool) {
 	switch strings.ToUpper(text) {
@@ -163,8 +161,7 @@ func (t ChunkTest) typesText() string {
 	return strings.Join(names, ",")
 }
 
-// Module is "sctp".
-func (SCTP) Module() string { return "sctp" }
+func (SCTP) module() string { return "sctp" }
 func (m SCTP) write(w *words) {
 	m.Source.write(w, "--sport")
 	m.Destination.write(w, "--dport")

@@ -216,6 +216,13 @@ func writeCondition[T any](w *words, name string, c Condition[T], text func(T) s
 	}
 }
 
+// writeNumber prints a number unless it is the one that counts without the option.
+func writeNumber[T uint8 | uint16 | uint32](w *words, name string, n, otherwise T) {
+	if n != otherwise {
+		w.bare(name, decimal(n))
+	}
+}
+
 func writeFlag(w *words, name string, c Condition[bool]) {
 	if c.Given {
 		w.option(c.Negated, name)

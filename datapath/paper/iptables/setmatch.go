@@ -50,44 +50,42 @@ const (
 	CompareGreater
 )
 
-func init() {
-	addMatch(&module{
-		name: "set",
-		shapes: map[string]shape{
-			"--match-set": notTwo, "--set": notTwo.named("--match-set"),
-			"--return-nomatch": flag, "--update-counters": notFlag, "--update-subcounters": notFlag,
-			"--packets-eq": notOne, "--packets-lt": one, "--packets-gt": one,
-			"--bytes-eq": notOne, "--bytes-lt": one, "--bytes-gt": one,
-		},
-		phrases: map[string]phrase{"match-set": setPhrase},
-		build: func(s *section) Match {
-			o := s.oneOf("--match-set")
-			if len(o.values) == 0 {
-				return SetMatch{}
-			}
-			return SetMatch{
-				Set: value(s, o.values[0], keptText(31)), // IPSET_MAXNAMELEN
-				Directions: value(s, o.values[1], kind[[]SetDirection]{"a list of directions", "src or dst for each dimension of the set, at most 6", func(t string) ([]SetDirection, bool) {
-					var list []SetDirection
-					for word := range strings.SplitSeq(t, ",") {
-						switch strings.ToLower(word) {
-						case "src":
-							list = append(list, SetSource)
-						case "dst":
-							list = append(list, SetDestination)
-						default:
-							return nil, false
-						}
+var _ = addMatch(&module{
+	name: "set",
+	shapes: map[string]shape{
+		"--match-set": notTwo, "--set": notTwo.named("--match-set"),
+		"--return-nomatch": flag, "--update-counters": notFlag, "--update-subcounters": notFlag,
+		"--packets-eq": notOne, "--packets-lt": one, "--packets-gt": one,
+		"--bytes-eq": notOne, "--bytes-lt": one, "--bytes-gt": one,
+	},
+	phrases: map[string]phrase{"match-set": setPhrase},
+	build: func(s *section) Match {
+		o := s.oneOf("--match-set")
+		if len(o.values) == 0 {
+			return SetMatch{}
+		}
+		return SetMatch{
+			Set: value(s, o.values[0], keptText(31)), // IPSET_MAXNAMELEN
+			Directions: value(s, o.values[1], kind[[]SetDirection]{"a list of directions", "src or dst for each dimension of the set, at most 6", func(t string) ([]SetDirection, bool) {
+				var list []SetDirection
+				for word := range strings.SplitSeq(t, ",") {
+					switch strings.ToLower(word) {
+					case "src":
+						list = append(list, SetSource)
+					case "dst":
+						list = append(list, SetDestination)
+					default:
+						return nil, false
 					}
-					return list, len(list) <= 6 // IPSET_DIM_MAX
-				}}),
-				Negated: o.negated, ReturnNomatch: s.has("--return-nomatch"),
-				KeepCounters: s.negatedFlag("--update-counters"), KeepSubcounters: s.negatedFlag("--update-subcounters"),
-				Packets: s.counterTest("--packets"), Bytes: s.counterTest("--bytes"),
-			}
-		},
-	})
-}
+				}
+				return list, len(list) <= 6 // IPSET_DIM_MAX
+			}}),
+			Negated: o.negated, ReturnNomatch: s.has("--return-nomatch"),
+			KeepCounters: s.negatedFlag("--update-counters"), KeepSubcounters: s.negatedFlag("--update-subcounters"),
+			Packets: s.counterTest("--packets"), Bytes: s.counterTest("--bytes"),
+		}
+	},
+})
 
 // negatedFlag reports whether a flag is there with a "!".
 func (s *section) negatedFlag(name string) bool {
@@ -123,8 +121,7 @@ func (t CounterTest) write(w *words, prefix string) {
 	}
 }
 
-// Module is "set".
-func (SetMatch) Module() string { return "set" }
+func (SetMatch) module() string { return "set" }
 func (m SetMatch) write(w *words) {
 	var directions []string
 	for _, d := range m.Directions {

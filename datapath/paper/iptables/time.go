@@ -132,38 +132,35 @@ var weekDays = kind[uint8]{"a list of days of the week", "Mon to Sun, or 1 to 7"
 	return set, true
 }}
 
-func init() {
-	addMatch(&module{
-		name: "time",
-		shapes: map[string]shape{
-			"--datestart": one, "--datestop": one, "--timestart": one, "--timestop": one, "--monthdays": notOne, "--weekdays": notOne,
-			"--contiguous": flag, "--kerneltz": flag, "--utc": flag,
-		},
-		phrases: map[string]phrase{"TIME": timePhrase},
-		build: func(s *section) Match {
-			m := Time{
-				Begin: condition(s, "--datestart", aDate), End: condition(s, "--datestop", aDate),
-				From: optional(s, "--timestart", aTimeOfDay, 0), To: optional(s, "--timestop", aTimeOfDay, endOfDay),
-				MonthDays: AllMonthDays, WeekDays: AllWeekDays,
-				Contiguous: s.has("--contiguous"), KernelZone: s.has("--kerneltz"),
+var _ = addMatch(&module{
+	name: "time",
+	shapes: map[string]shape{
+		"--datestart": one, "--datestop": one, "--timestart": one, "--timestop": one, "--monthdays": notOne, "--weekdays": notOne,
+		"--contiguous": flag, "--kerneltz": flag, "--utc": flag,
+	},
+	phrases: map[string]phrase{"TIME": timePhrase},
+	build: func(s *section) Match {
+		m := Time{
+			Begin: condition(s, "--datestart", aDate), End: condition(s, "--datestop", aDate),
+			From: optional(s, "--timestart", aTimeOfDay, 0), To: optional(s, "--timestop", aTimeOfDay, endOfDay),
+			MonthDays: AllMonthDays, WeekDays: AllWeekDays,
+			Contiguous: s.has("--contiguous"), KernelZone: s.has("--kerneltz"),
+		}
+		if c := condition(s, "--monthdays", monthDays); c.Given {
+			if m.MonthDays = c.Value; c.Negated {
+				m.MonthDays ^= AllMonthDays
 			}
-			if c := condition(s, "--monthdays", monthDays); c.Given {
-				if m.MonthDays = c.Value; c.Negated {
-					m.MonthDays ^= AllMonthDays
-				}
+		}
+		if c := condition(s, "--weekdays", weekDays); c.Given {
+			if m.WeekDays = c.Value; c.Negated {
+				m.WeekDays ^= AllWeekDays
 			}
-			if c := condition(s, "--weekdays", weekDays); c.Given {
-				if m.WeekDays = c.Value; c.Negated {
-					m.WeekDays ^= AllWeekDays
-				}
-			}
-			return m
-		},
-	})
-}
+		}
+		return m
+	},
+})
 
-// Module is "time".
-func (Time) Module() string { return "time" }
+func (Time) module() string { return "time" }
 
 // write is time_save (libxt_time.c), which prints negated sets as their complement.
 func (m Time) write(w *words) {

@@ -130,34 +130,31 @@ var someTCPFlags = kind[TCPFlags]{"a list of TCP flags", "ALL, NONE or " + tcpFl
 	return TCPFlags(set), ok
 }}
 
-func init() {
-	addMatch(&module{
-		name:    "tcp",
-		implied: protoTCP,
-		shapes: with(portShapes, map[string]shape{
-			"--tcp-flags": notTwo, "--syn": notFlag, "--tcp-option": notOne,
-		}),
-		phrases: map[string]phrase{"tcp": transport("tcp"), "tcpflags:": tcpFlagsPhrase},
-		build: func(s *section) Match {
-			s.needs(s.name, "-m tcp", protoTCP)
-			m := TCP{Source: s.ports("--sport", aPort), Destination: s.ports("--dport", aPort)}
-			m.Option = condition(s, "--tcp-option", kind[uint8]{"a TCP option", "1 to 255", func(t string) (uint8, bool) {
-				n, ok := number[uint8](t)
-				return n, ok && n > 0
-			}})
-			switch o, ok := s.atMostOne("--tcp-flags", "--syn"); {
-			case ok && len(o.values) == 2:
-				m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{value(s, o.values[0], someTCPFlags), value(s, o.values[1], someTCPFlags)}}
-			case ok:
-				m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{FIN | SYN | RST | ACK, SYN}}
-			}
-			return m
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "tcp",
+	implied: protoTCP,
+	shapes: with(portShapes, map[string]shape{
+		"--tcp-flags": notTwo, "--syn": notFlag, "--tcp-option": notOne,
+	}),
+	phrases: map[string]phrase{"tcp": transport("tcp"), "tcpflags:": tcpFlagsPhrase},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m tcp", protoTCP)
+		m := TCP{Source: s.ports("--sport", aPort), Destination: s.ports("--dport", aPort)}
+		m.Option = condition(s, "--tcp-option", kind[uint8]{"a TCP option", "1 to 255", func(t string) (uint8, bool) {
+			n, ok := number[uint8](t)
+			return n, ok && n > 0
+		}})
+		switch o, ok := s.atMostOne("--tcp-flags", "--syn"); {
+		case ok && len(o.values) == 2:
+			m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{value(s, o.values[0], someTCPFlags), value(s, o.values[1], someTCPFlags)}}
+		case ok:
+			m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{FIN | SYN | RST | ACK, SYN}}
+		}
+		return m
+	},
+})
 
-// Module is "tcp".
-func (TCP) Module() string { return "tcp" }
+func (TCP) module() string { return "tcp" }
 func (m TCP) write(w *words) {
 	m.Source.write(w, "--sport")
 	m.Destination.write(w, "--dport")
@@ -203,21 +200,18 @@ func decimal[T uint8 | uint16 | uint32 | uint64](n T) string { return fmt.Sprint
 // UDP is "-m udp"; see [TCP] for fragments.
 type UDP struct{ Source, Destination Ports }
 
-func init() {
-	addMatch(&module{
-		name:    "udp",
-		implied: protoUDP,
-		shapes:  portShapes,
-		phrases: map[string]phrase{"udp": transport("udp")},
-		build: func(s *section) Match {
-			s.needs(s.name, "-m udp", protoUDP)
-			return UDP{s.ports("--sport", aUDPPort), s.ports("--dport", aUDPPort)}
-		},
-	})
-}
+var _ = addMatch(&module{
+	name:    "udp",
+	implied: protoUDP,
+	shapes:  portShapes,
+	phrases: map[string]phrase{"udp": transport("udp")},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m udp", protoUDP)
+		return UDP{s.ports("--sport", aUDPPort), s.ports("--dport", aUDPPort)}
+	},
+})
 
-// Module is "udp".
-func (UDP) Module() string { return "udp" }
+func (UDP) module() string { return "udp" }
 func (m UDP) write(w *words) {
 	m.Source.write(w, "--sport")
 	m.Destination.write(w, "--dport")
@@ -265,36 +259,33 @@ var portList = kind[[]PortRange]{"a list of ports", "at most 15 ports, a range f
 	return list, count <= 15 // XT_MULTI_PORTS
 }}
 
-func init() {
-	addMatch(&module{
-		name: "multiport",
-		shapes: map[string]shape{
-			"--sports": notOne, "--source-ports": notOne.named("--sports"),
-			"--dports": notOne, "--destination-ports": notOne.named("--dports"),
-			"--ports": notOne,
-		},
-		phrases: map[string]phrase{"multiport": multiportPhrase},
-		build: func(s *section) Match {
-			s.needs(s.name, "-m multiport", protoTCP, protoUDP, protoUDPLite, protoSCTP, protoDCCP)
-			o := s.oneOf("--sports", "--dports", "--ports")
-			m := Multiport{Negated: o.negated}
-			if len(o.values) == 0 {
-				return m
-			}
-			m.Ports = value(s, o.values[0], portList)
-			switch o.name.Text {
-			case "--dports":
-				m.Side = DestinationPorts
-			case "--ports":
-				m.Side = EitherPorts
-			}
+var _ = addMatch(&module{
+	name: "multiport",
+	shapes: map[string]shape{
+		"--sports": notOne, "--source-ports": notOne.named("--sports"),
+		"--dports": notOne, "--destination-ports": notOne.named("--dports"),
+		"--ports": notOne,
+	},
+	phrases: map[string]phrase{"multiport": multiportPhrase},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m multiport", protoTCP, protoUDP, protoUDPLite, protoSCTP, protoDCCP)
+		o := s.oneOf("--sports", "--dports", "--ports")
+		m := Multiport{Negated: o.negated}
+		if len(o.values) == 0 {
 			return m
-		},
-	})
-}
+		}
+		m.Ports = value(s, o.values[0], portList)
+		switch o.name.Text {
+		case "--dports":
+			m.Side = DestinationPorts
+		case "--ports":
+			m.Side = EitherPorts
+		}
+		return m
+	},
+})
 
-// Module is "multiport".
-func (Multiport) Module() string { return "multiport" }
+func (Multiport) module() string { return "multiport" }
 func (m Multiport) write(w *words) {
 	var list []string
 	for _, p := range m.Ports {

@@ -153,7 +153,7 @@ func TestTyped(t *testing.T) {
 	} {
 		table := "mangle"
 		if c.target != nil {
-			table = cmp.Or(TargetTable(c.target.Name()), table)
+			table = cmp.Or(TargetTable(c.target.name()), table)
 		}
 		text := "*" + table + "\n:chain - [0:0]\n:own - [0:0]\n" + strings.TrimSpace("-A chain "+c.rule) + "\nCOMMIT\n"
 		d, err := Parse(strings.NewReader(text), Options{})

@@ -12,11 +12,10 @@ const (
 	Return                // XT_RETURN: continues after the rule that jumped here, or with the policy
 )
 
-// Name is ACCEPT, DROP or RETURN.
-func (v Verdict) Name() string { return nameOf([]string{"ACCEPT", "DROP", "RETURN"}, v) }
+func (v Verdict) name() string { return nameOf([]string{"ACCEPT", "DROP", "RETURN"}, v) }
 
 // String is the name.
-func (v Verdict) String() string { return v.Name() }
+func (v Verdict) String() string { return v.name() }
 func (Verdict) write(*words)     {}
 
 func (v Verdict) effect(c *Context) string {
@@ -26,14 +25,10 @@ func (v Verdict) effect(c *Context) string {
 	return [...]string{"accepted; the other rules of this table are skipped", "dropped", "back"}[v]
 }
 
-func init() {
-	addTarget(verdictTarget(Accept))
-	addTarget(verdictTarget(Drop))
-	addTarget(verdictTarget(Return))
-}
+var _ = []*target{verdictTarget(Accept), verdictTarget(Drop), verdictTarget(Return)}
 
 func verdictTarget(v Verdict) *target {
-	return &target{name: v.Name(), build: func(*section) Target { return v }}
+	return addTarget(&target{name: v.name(), build: func(*section) Target { return v }})
 }
 
 // Jump is "-j chain": evaluates the chain's rules, and then those after this one.
@@ -43,12 +38,10 @@ type Jump struct{ Chain string }
 // chain.
 type Goto struct{ Chain string }
 
-// Name is the chain's.
-func (t Jump) Name() string { return t.Chain }
+func (t Jump) name() string { return t.Chain }
 func (Jump) write(*words)   {}
 
-// Name is the chain's.
-func (t Goto) Name() string { return t.Chain }
+func (t Goto) name() string { return t.Chain }
 func (Goto) write(*words)   {}
 
 func (t Jump) effect(*Context) string { return "to " + t.Chain }
@@ -62,15 +55,12 @@ var (
 // Trace is "-j TRACE": the kernel logs every rule that the packet matches from here on.
 type Trace struct{}
 
-func init() {
-	addTarget(&target{
-		name:  "TRACE",
-		build: func(*section) Target { return Trace{} },
-	})
-}
+var _ = addTarget(&target{
+	name:  "TRACE",
+	build: func(*section) Target { return Trace{} },
+})
 
-// Name is "TRACE".
-func (Trace) Name() string { return "TRACE" }
+func (Trace) name() string { return "TRACE" }
 func (Trace) write(*words) {}
 
 func (Trace) inert()                 {}
@@ -82,22 +72,19 @@ type Tarpit struct {
 	Mode string // tarpit, honeypot or reset
 }
 
-func init() {
-	addTarget(&target{
-		name: "TARPIT", shapes: map[string]shape{"--tarpit": flag, "--honeypot": flag, "--reset": flag},
-		phrases: map[string]phrase{"TARPIT": tarpitPhrase},
-		build: func(s *section) Target {
-			s.needs(s.name, "TARPIT", protoTCP)
-			if o, ok := s.atMostOne("--tarpit", "--honeypot", "--reset"); ok {
-				return Tarpit{strings.TrimPrefix(o.name.Text, "--")}
-			}
-			return Tarpit{"tarpit"}
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "TARPIT", shapes: map[string]shape{"--tarpit": flag, "--honeypot": flag, "--reset": flag},
+	phrases: map[string]phrase{"TARPIT": tarpitPhrase},
+	build: func(s *section) Target {
+		s.needs(s.name, "TARPIT", protoTCP)
+		if o, ok := s.atMostOne("--tarpit", "--honeypot", "--reset"); ok {
+			return Tarpit{strings.TrimPrefix(o.name.Text, "--")}
+		}
+		return Tarpit{"tarpit"}
+	},
+})
 
-// Name is "TARPIT".
-func (Tarpit) Name() string     { return "TARPIT" }
+func (Tarpit) name() string     { return "TARPIT" }
 func (t Tarpit) write(w *words) { w.bare("--" + t.Mode) }
 
 func (Tarpit) effect(*Context) string { return "dropped; TARPIT itself replies" }
@@ -141,31 +128,28 @@ func rejectNamed(f Family, text string) (RejectWith, bool) {
 	return "", false
 }
 
-func init() {
-	addTarget(&target{
-		name: "REJECT", table: "filter",
-		shapes:  map[string]shape{"--reject-with": one},
-		phrases: map[string]phrase{"REJECT": rejectPhrase},
-		build: func(s *section) Target {
-			otherwise := RejectWith("icmp-port-unreachable")
-			want := "icmp-port-unreachable, icmp-host-prohibited, ..., tcp-reset"
-			if s.family == IPv6 {
-				otherwise = "icmp6-port-unreachable"
-				want = "icmp6-port-unreachable, icmp6-adm-prohibited, ..., tcp-reset"
-			}
-			t := Reject{optional(s, "--reject-with", kind[RejectWith]{"an answer of " + s.family.String(), want, func(text string) (RejectWith, bool) {
-				return rejectNamed(s.family, text)
-			}}, otherwise)}
-			if o, ok := s.find("--reject-with"); ok && t.With == TCPReset {
-				s.needs(o.values[0], "tcp-reset", protoTCP)
-			}
-			return t
-		},
-	})
-}
+var _ = addTarget(&target{
+	name: "REJECT", table: "filter",
+	shapes:  map[string]shape{"--reject-with": one},
+	phrases: map[string]phrase{"REJECT": targetPhrase("--reject-with", "reject-with")},
+	build: func(s *section) Target {
+		otherwise := RejectWith("icmp-port-unreachable")
+		want := "icmp-port-unreachable, icmp-host-prohibited, ..., tcp-reset"
+		if s.family == IPv6 {
+			otherwise = "icmp6-port-unreachable"
+			want = "icmp6-port-unreachable, icmp6-adm-prohibited, ..., tcp-reset"
+		}
+		t := Reject{optional(s, "--reject-with", kind[RejectWith]{"an answer of " + s.family.String(), want, func(text string) (RejectWith, bool) {
+			return rejectNamed(s.family, text)
+		}}, otherwise)}
+		if o, ok := s.find("--reject-with"); ok && t.With == TCPReset {
+			s.needs(o.values[0], "tcp-reset", protoTCP)
+		}
+		return t
+	},
+})
 
-// Name is "REJECT".
-func (Reject) Name() string     { return "REJECT" }
+func (Reject) name() string     { return "REJECT" }
 func (t Reject) write(w *words) { w.bare("--reject-with", string(t.With)) }
 
 func (t Reject) effect(*Context) string { return "refused with " + string(t.With) }
@@ -180,5 +164,3 @@ func tarpitPhrase(w *wording, _ bool) bool {
 	w.emit(false, mode.Text)
 	return ok
 }
-
-func rejectPhrase(w *wording, _ bool) bool { return w.word("reject-with") && w.value("--reject-with") }

@@ -425,9 +425,17 @@ func flagsPhrase(module, prefix string) phrase {
 	}
 }
 
-// named is for a target that prints its name, a word, and a value.
-func named(name, word, option string) phrase {
-	return func(w *wording, _ bool) bool { return w.word(name, word) && w.value(option) }
+// valuePhrase is for a module that prints some words and the value of its only option.
+func valuePhrase(module, option string, words ...string) phrase {
+	return func(w *wording, negated bool) bool {
+		w.load(module)
+		return !negated && w.word(words...) && w.notValue(option)
+	}
+}
+
+// targetPhrase is for a target that prints some words and the value of an option.
+func targetPhrase(option string, words ...string) phrase {
+	return func(w *wording, _ bool) bool { return w.word(words...) && w.value(option) }
 }
 
 func firstBehind(w *wording, prefixes ...string) (Token, bool) {

@@ -160,7 +160,7 @@ func ofNFTables(t *iptables.Table) bool {
 }
 
 func rank(m iptables.Match) int {
-	if m.Module() == "" {
+	if iptables.ModuleOf(m) == "" {
 		return 0
 	}
 	return 1

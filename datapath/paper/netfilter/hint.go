@@ -341,7 +341,7 @@ func (h *hint) targets(name string) bool {
 	if t, ok := h.Target.(iptables.NativeTarget); ok {
 		return name == "DNAT" && t.Translates()
 	}
-	return h.Target != nil && h.Target.Name() == name
+	return h.Target != nil && iptables.NameOf(h.Target) == name
 }
 
 // refuses reports whether the rule drops or rejects packets.
@@ -380,7 +380,7 @@ func (h *hint) hidesBehind() string {
 		return ""
 	}
 	for _, m := range h.Matches {
-		if !slices.Contains([]string{"", "comment", "tcp", "udp", "policy"}, m.Module()) {
+		if !slices.Contains([]string{"", "comment", "tcp", "udp", "policy"}, iptables.ModuleOf(m)) {
 			return ""
 		}
 	}

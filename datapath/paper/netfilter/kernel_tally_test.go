@@ -55,8 +55,8 @@ func (y tally) add(t *trial, w Way) {
 			continue
 		}
 		for _, m := range r.Matches {
-			if m.Module() != "" {
-				y["match "+m.Module()+" yes"]++
+			if iptables.ModuleOf(m) != "" {
+				y["match "+iptables.ModuleOf(m)+" yes"]++
 			}
 		}
 		if r.Target != nil {
@@ -66,7 +66,7 @@ func (y tally) add(t *trial, w Way) {
 			case iptables.Goto:
 				y["target goto"]++
 			default:
-				y["target "+r.Target.Name()]++
+				y["target "+iptables.NameOf(r.Target)]++
 			}
 		}
 	}
@@ -80,15 +80,15 @@ func onlyModule(r *iptables.Rule) string {
 	module := ""
 	for _, m := range r.Matches {
 		switch {
-		case m.Module() == "comment":
-		case m.Module() == "":
+		case iptables.ModuleOf(m) == "comment":
+		case iptables.ModuleOf(m) == "":
 			if _, ok := m.(iptables.Protocol); !ok {
 				return ""
 			}
 		case module != "":
 			return ""
 		default:
-			module = m.Module()
+			module = iptables.ModuleOf(m)
 		}
 	}
 	return module

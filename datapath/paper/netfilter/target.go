@@ -142,7 +142,7 @@ func (w *walk) ct(r *rule, t iptables.CT) {
 
 // jump goes to another chain and, if the packet returns, continues.
 func (w *walk) jump(c *chain, r *rule, depth int) (exit, bool) {
-	to := r.destination(c, w.target.Name())
+	to := r.destination(c, iptables.NameOf(w.target))
 	if to == nil {
 		return w.missing(c, r)
 	}
@@ -174,7 +174,7 @@ const masqueradeMark = 0x4000
 
 // missing is for a jump to a chain that a listing does not show.
 func (w *walk) missing(c *chain, r *rule) (exit, bool) {
-	switch name := w.target.Name(); {
+	switch name := iptables.NameOf(w.target); {
 	case c.table != nat.String():
 	case name == kubechains.MarkMasq:
 		w.grant("that chain %s, which is not in the listing, sets the mark %s", name, iptables.HexMark(masqueradeMark))
@@ -195,7 +195,7 @@ func (w *walk) missing(c *chain, r *rule) (exit, bool) {
 		return 0, false
 	}
 	if w.machine.options.Assume != AssumeNothing {
-		w.grant("that chain %s, which is not in the listing, does nothing", w.target.Name())
+		w.grant("that chain %s, which is not in the listing, does nothing", iptables.NameOf(w.target))
 		w.addRule(c, r, flow.StepUnknown)
 		return 0, false
 	}
@@ -210,7 +210,7 @@ func (w *walk) unknown(c *chain, r *rule) (exit, bool) {
 	if w.machine.options.Assume == AssumeNothing {
 		return w.stop(c, r, nil), true
 	}
-	w.grant("%s: that target %s does nothing that other rules could see", lineOf(r.Rule), r.Target.Name())
+	w.grant("%s: that target %s does nothing that other rules could see", lineOf(r.Rule), iptables.NameOf(r.Target))
 	w.addRule(c, r, flow.StepUnknown)
 	return 0, false
 }

@@ -548,11 +548,11 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	case failed != nil:
 		why = fmt.Sprintf("%s: %s", lineOf(r.Rule), w.WhyUnknown(failed))
 	case r.jump == nil && isJump(r):
-		why = fmt.Sprintf("%s: chain %s is not in the listing", lineOf(r.Rule), r.Target.Name())
+		why = fmt.Sprintf("%s: chain %s is not in the listing", lineOf(r.Rule), iptables.NameOf(r.Target))
 	case isNative(r):
 		why = fmt.Sprintf("%s: %s", lineOf(r.Rule), r.Target.(iptables.NativeTarget).WhyNot(&w.Context))
 	default:
-		why = fmt.Sprintf("%s: target %s is not simulated", lineOf(r.Rule), r.Target.Name())
+		why = fmt.Sprintf("%s: target %s is not simulated", lineOf(r.Rule), iptables.NameOf(r.Target))
 	}
 	w.end(Stopped, r.Rule, why)
 	w.result.Unknown = failed

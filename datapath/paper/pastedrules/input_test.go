@@ -455,7 +455,7 @@ func TestReadInputKeepsDamage(t *testing.T) {
 				}
 			}
 		}
-		if len(damaged) != 1 || damaged[0].Line != line || damaged[0].Target.Name() != tt.target || total != 16 {
+		if len(damaged) != 1 || damaged[0].Line != line || iptables.NameOf(damaged[0].Target) != tt.target || total != 16 {
 			t.Errorf("%s: %d of %d rules damaged, want that of line %d: %v", tt.to, len(damaged), total, line, damaged)
 		}
 		if !slices.ContainsFunc(in.Notes, func(n iptables.Note) bool { return n.Line == line }) {

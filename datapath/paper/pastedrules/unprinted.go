@@ -94,7 +94,7 @@ func transportOf(r *iptables.Rule) string {
 func conditions(r *iptables.Rule) int {
 	n := 0
 	for _, m := range r.Matches {
-		switch m.Module() {
+		switch iptables.ModuleOf(m) {
 		case "", "comment", "addrtype":
 		case "tcp", "udp", "sctp":
 			if len(iptables.Tokens([]iptables.Match{m}, nil)) > len([]string{"-m", "tcp"}) {
