@@ -77,7 +77,7 @@ func (nftablesRules) change(f decision.Family, from, to string) (string, error) 
 
 // tableOf reads one table.
 func tableOf(text string) (*nftables.Table, error) {
-	r, err := nftables.Read(nftproxy.Table, strings.NewReader(text), nftables.Options{})
+	r, err := nftables.Read(nftproxy.Table, strings.NewReader(text))
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func FuzzReadNFTables(f *testing.F) {
 		f.Add(newCluster(seed).nftTables(f))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		ruleset, err := nftables.Read("fuzz", strings.NewReader(text), nftables.Options{})
+		ruleset, err := nftables.Read("fuzz", strings.NewReader(text))
 		if err != nil {
 			return
 		}

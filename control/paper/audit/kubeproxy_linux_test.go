@@ -81,7 +81,7 @@ func (c *cluster) compareNFTables(t *testing.T, table *decision.Table, listing s
 
 func readNFTables(t testing.TB, listing string) []*audit.Node {
 	t.Helper()
-	ruleset, err := nftables.Read("listing", strings.NewReader(listing), nftables.Options{})
+	ruleset, err := nftables.Read("listing", strings.NewReader(listing))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func nftText(t testing.TB, table *decision.Table, o nftproxy.Options) string {
 
 func readRuleset(t testing.TB, text string) *nftables.Ruleset {
 	t.Helper()
-	r, err := nftables.Read("listing", strings.NewReader(text), nftables.Options{})
+	r, err := nftables.Read("listing", strings.NewReader(text))
 	if err != nil {
 		t.Fatalf("%v\nin\n%s", err, text)
 	}

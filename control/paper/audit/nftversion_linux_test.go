@@ -32,7 +32,7 @@ var versions = []version{{name: "1.29", minor: 29}, {name: "1.30 to 1.32", minor
 
 // rules reads rules as nft prints them.
 func rules(lines ...string) []*nftables.Rule {
-	r, err := nftables.Read("rules", strings.NewReader("table ip t {\nchain c {\n"+strings.Join(lines, "\n")+"\n}\n}\n"), nftables.Options{})
+	r, err := nftables.Read("rules", strings.NewReader("table ip t {\nchain c {\n"+strings.Join(lines, "\n")+"\n}\n}\n"))
 	if err != nil {
 		panic(err)
 	}

@@ -36,7 +36,7 @@ func newNative(text string, family iptables.Family, others map[string]bool, netw
 
 // compile reads the listing for a family without some of its tables; nil: there are no others.
 func compile(text string, family iptables.Family, without func(*nftables.Table) bool) (*iptables.Dump, error) {
-	rs, err := nftables.Read(NFTables, strings.NewReader(text), nftables.Options{})
+	rs, err := nftables.Read(NFTables, strings.NewReader(text))
 	if err != nil {
 		return nil, err
 	}

@@ -64,13 +64,10 @@ var _ = addMatch(&module{
 	phrases: map[string]phrase{"match": bpfPhrase},
 	build: func(s *section) Match {
 		o := s.oneOf("--bytecode", pinnedOption)
-		switch {
-		case len(o.values) == 0:
-			return BPF{}
-		case o.name.Text == pinnedOption:
-			return BPF{Pinned: value(s, o.values[0], keptText(511))} // XT_BPF_PATH_MAX, with its NUL
+		if o.name.Text == pinnedOption {
+			return BPF{Pinned: first(s, o, keptText(511))} // XT_BPF_PATH_MAX, with its NUL
 		}
-		return BPF{Program: value(s, o.values[0], aProgram)}
+		return BPF{Program: first(s, o, aProgram)}
 	},
 })
 

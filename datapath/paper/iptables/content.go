@@ -91,19 +91,14 @@ var _ = addMatch(&module{
 	phrases: map[string]phrase{"STRING": stringPhrase},
 	build: func(s *section) Match {
 		m := String{From: optional(s, "--from", anyUint16, 0), To: condition(s, "--to", anyUint16), IgnoreCase: s.has("--icase")}
-		if o := s.oneOf("--algo"); len(o.values) > 0 {
-			m.Algorithm = value(s, o.values[0], kind[string]{"an algorithm", "bm or kmp", func(t string) (string, bool) { return t, t == "bm" || t == "kmp" }})
-		}
+		m.Algorithm = first(s, s.oneOf("--algo"), kind[string]{"an algorithm", "bm or kmp", func(t string) (string, bool) { return t, t == "bm" || t == "kmp" }})
 		o := s.oneOf("--string", "--hex-string")
-		if len(o.values) == 0 {
-			return m
-		}
 		m.Negated = o.negated
 		pattern := aPattern
 		if o.name.Text == "--hex-string" {
 			pattern = aHexPattern
 		}
-		m.Pattern = value(s, o.values[0], pattern)
+		m.Pattern = first(s, o, pattern)
 		return m
 	},
 })

@@ -77,11 +77,8 @@ var _ = addMatch(&module{
 		m := Connlimit{Destination: s.has("--connlimit-daddr")}
 		s.atMostOne("--connlimit-saddr", "--connlimit-daddr")
 		o := s.oneOf("--connlimit-above", "--connlimit-upto")
-		if len(o.values) == 0 {
-			return m
-		}
 		m.UpTo = (o.name.Text == "--connlimit-upto") != o.negated
-		m.Limit = value(s, o.values[0], anyUint32)
+		m.Limit = first(s, o, anyUint32)
 		m.Bits = optional(s, "--connlimit-mask", kind[uint8]{"a prefix length", "0 to the length of an address", func(t string) (uint8, bool) {
 			n, ok := number[uint32](t)
 			return uint8(min(n, uint32(addrBits(s.family)))), ok // a longer one is that of an address
@@ -211,14 +208,11 @@ var _ = addMatch(&module{
 	name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
 	phrases: map[string]phrase{"connbytes": connbytesPhrase},
 	build: func(s *section) Match {
-		amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
-		if s.err != nil || s.lost != "" {
-			return Connbytes{}
-		}
+		amount := s.oneOf("--connbytes")
 		m := Connbytes{
-			Count:     value(s, amount.values[0], anAmount),
-			Unit:      value(s, unit.values[0], oneName[ConnbytesUnit]("a mode", connbytesUnits)),
-			Direction: value(s, direction.values[0], oneName[ConnbytesDirection]("a direction", connbytesDirections)),
+			Count:     first(s, amount, anAmount),
+			Unit:      first(s, s.oneOf("--connbytes-mode"), oneName[ConnbytesUnit]("a mode", connbytesUnits)),
+			Direction: first(s, s.oneOf("--connbytes-dir"), oneName[ConnbytesDirection]("a direction", connbytesDirections)),
 		}
 		// The kernel stores a negated range with its ends swapped, which is impossible for one
 		// number.

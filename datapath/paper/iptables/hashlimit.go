@@ -81,11 +81,8 @@ func buildHashlimit(s *section) Match {
 		s.miss("--hashlimit-name")
 	}
 	o := s.oneOf("--hashlimit-upto", "--hashlimit-above")
-	if len(o.values) == 0 {
-		return m
-	}
 	m.Above, m.Negated = o.name.Text == "--hashlimit-above", o.negated
-	if strings.Contains(o.values[0].Text, "b/s") {
+	if len(o.values) > 0 && strings.Contains(o.values[0].Text, "b/s") {
 		m.Bytes = value(s, o.values[0], aByteRate)
 		m.BytesBurst = optional(s, "--hashlimit-burst", kind[string]{"a burst", "bytes, with kb or mb", func(t string) (string, bool) {
 			_, ok := amount(t)
@@ -93,7 +90,7 @@ func buildHashlimit(s *section) Match {
 		}}, "")
 		return m
 	}
-	m.Rate = value(s, o.values[0], aFineRate)
+	m.Rate = first(s, o, aFineRate)
 	m.Burst = optional(s, "--hashlimit-burst", kind[uint32]{"a burst", "1 to 1000000", func(t string) (uint32, bool) {
 		n, ok := amount(t)
 		return uint32(n), ok && 1 <= n && n <= 1000000

@@ -29,19 +29,7 @@ func hopModule(name string, f Family, of func(TTL) Match) *module {
 		phrases: map[string]phrase{strings.ToUpper(name): hopPhrase(strings.ToUpper(name), name)},
 		build: func(s *section) Match {
 			o := s.oneOf(eq, lt, gt)
-			if len(o.values) == 0 {
-				return of(TTL{})
-			}
-			t := TTL{CompareEqual, value(s, o.values[0], anyUint8)}
-			switch {
-			case o.name.Text == lt:
-				t.Compare = CompareLess
-			case o.name.Text == gt:
-				t.Compare = CompareGreater
-			case o.negated:
-				t.Compare = CompareNotEqual
-			}
-			return of(t)
+			return of(TTL{o.comparison(), first(s, o, anyUint8)})
 		},
 	}
 }
@@ -95,11 +83,7 @@ func (m HopLimit) test(c *Context) Truth    { return TTL(m).test(c) }
 func (m HopLimit) whyNot(c *Context) string { return TTL(m).whyNot(c) }
 
 func (m TTL) writeAs(w *words, name string) {
-	option := map[Comparison]string{CompareLess: "-lt", CompareGreater: "-gt"}[m.Compare]
-	if option == "" {
-		option = "-eq"
-	}
-	w.option(m.Compare == CompareNotEqual, "--"+name+option, decimal(m.Value))
+	w.option(m.Compare == CompareNotEqual, "--"+name+comparisonOption(m.Compare), decimal(m.Value))
 }
 
 // HopChange is the change of the time to live or the hop limit by a target.
@@ -147,15 +131,7 @@ func hopTarget(name string, f Family, of func(SetTTL) Target) *target {
 	phrases := map[string]phrase{name: setHopPhrase(name)}
 	return &target{name: name, family: f, table: "mangle", shapes: shapes, phrases: phrases, build: func(s *section) Target {
 		o := s.oneOf(options...)
-		if len(o.values) == 0 {
-			return of(SetTTL{})
-		}
-		t := SetTTL{Value: value(s, o.values[0], anyUint8)}
-		for i, option := range options {
-			if option == o.name.Text {
-				t.Change = HopChange(i)
-			}
-		}
+		t := SetTTL{HopChange(max(0, slices.Index(options, o.name.Text))), first(s, o, anyUint8)}
 		if t.Change != HopSet && t.Value == 0 {
 			s.fail(o.values[0], "a change by 0", "1 to 255")
 		}
@@ -190,14 +166,18 @@ var aTOS = kind[TOS]{"a type of service", "value or value/mask, of 8 bits, or a 
 	if n, ok := tosNames[t]; ok {
 		return TOS{Value: n, Mask: 0x3f}, true
 	}
-	v, mask, two := strings.Cut(t, "/")
+	return parseMaskedTOS(t)
+}}
+
+func parseMaskedTOS(text string) (TOS, bool) {
+	v, mask, two := strings.Cut(text, "/")
 	n, ok := number[uint8](v)
 	if !two {
 		return TOS{Value: n, Mask: 0xff}, ok
 	}
 	m, ok2 := number[uint8](mask)
 	return TOS{Value: n, Mask: m}, ok && ok2
-}}
+}
 
 var _ = addMatch(&module{
 	name: "tos", shapes: map[string]shape{"--tos": notOne},
@@ -239,17 +219,11 @@ var _ = addMatch(&module{
 	name: "dscp", shapes: map[string]shape{"--dscp": notOne, "--dscp-class": notOne},
 	phrases: map[string]phrase{"DSCP": valuePhrase("dscp", "--dscp", "match")},
 	build: func(s *section) Match {
-		o := s.oneOf("--dscp", "--dscp-class")
-		switch {
-		case len(o.values) == 0:
-			return DSCP{}
-		case o.name.Text == "--dscp":
-			return DSCP{value(s, o.values[0], aDSCP), o.negated}
+		o, k := s.oneOf("--dscp", "--dscp-class"), aDSCP
+		if o.name.Text == "--dscp-class" {
+			k = kind[uint8]{"a class", "CS0 to CS7, AF11 to AF43, BE or EF", dscpClass}
 		}
-		return DSCP{value(s, o.values[0], kind[uint8]{"a class", "CS0 to CS7, AF11 to AF43, BE or EF", func(t string) (uint8, bool) {
-			n, ok := dscpClasses[strings.ToUpper(t)]
-			return n, ok
-		}}), o.negated}
+		return DSCP{first(s, o, k), o.negated}
 	},
 })
 

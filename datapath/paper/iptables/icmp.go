@@ -13,10 +13,7 @@ type ICMP struct {
 }
 
 // ICMP6 is "-m icmp6".
-type ICMP6 struct {
-	Type    ICMPType
-	Negated bool
-}
+type ICMP6 ICMP
 
 // ICMPType is a type of ICMP or ICMPv6 message.
 type ICMPType struct {

@@ -127,12 +127,8 @@ var _ = addTarget(&target{
 	build: func(s *section) Target {
 		s.needs(s.name, "TPROXY", protoTCP, protoUDP)
 		s.oneOf("--on-port")
-		unspecified := netip.IPv4Unspecified()
-		if s.family == IPv6 {
-			unspecified = netip.IPv6Unspecified()
-		}
 		return TProxy{
-			optional(s, "--on-port", aPort, PortRange{}).First, optional(s, "--on-ip", s.address(), unspecified),
+			optional(s, "--on-port", aPort, PortRange{}).First, optional(s, "--on-ip", s.address(), anyAddress(s.family)),
 			optional(s, "--tproxy-mark", aMark, MaskedValue{}),
 		}
 	},
@@ -153,13 +149,8 @@ var _ = addTarget(&target{
 	phrases: map[string]phrase{"TOS": tosPhrase},
 	build: func(s *section) Target {
 		t, _ := sole(s, "--set-tos", kind[SetTOS]{"a type of service", "value or value/mask, of 8 bits", func(t string) (SetTOS, bool) {
-			v, mask, two := strings.Cut(t, "/")
-			n, ok := number[uint8](v)
-			if !two {
-				return SetTOS{n, 0xff}, ok
-			}
-			m, ok2 := number[uint8](mask)
-			return SetTOS{n, m}, ok && ok2
+			tos, ok := parseMaskedTOS(t)
+			return SetTOS{tos.Value, tos.Mask}, ok
 		}})
 		return t
 	},
@@ -180,22 +171,20 @@ var dscpClasses = map[string]uint8{
 	"AF31": 26, "AF32": 28, "AF33": 30, "AF41": 34, "AF42": 36, "AF43": 38, "EF": 46,
 }
 
+func dscpClass(name string) (n uint8, ok bool) {
+	n, ok = dscpClasses[strings.ToUpper(name)]
+	return n, ok
+}
+
 var _ = addTarget(&target{
 	name: "DSCP", table: "mangle", shapes: map[string]shape{"--set-dscp": one, "--set-dscp-class": one},
 	phrases: map[string]phrase{"DSCP": targetPhrase("--set-dscp", "DSCP", "set")},
 	build: func(s *section) Target {
-		o := s.oneOf("--set-dscp", "--set-dscp-class")
-		if len(o.values) == 0 {
-			return SetDSCP{}
+		o, parse := s.oneOf("--set-dscp", "--set-dscp-class"), aDSCP.parse
+		if o.name.Text == "--set-dscp-class" {
+			parse = dscpClass
 		}
-		return SetDSCP{value(s, o.values[0], kind[uint8]{"a DSCP", "0 to 63, or with --set-dscp-class a class", func(t string) (uint8, bool) {
-			if o.name.Text == "--set-dscp-class" {
-				n, ok := dscpClasses[strings.ToUpper(t)]
-				return n, ok
-			}
-			n, ok := number[uint8](t)
-			return n, ok && n < 64
-		}})}
+		return SetDSCP{first(s, o, kind[uint8]{"a DSCP", "0 to 63, or with --set-dscp-class a class", parse})}
 	},
 })
 

@@ -76,17 +76,14 @@ var setMarkShapes = map[string]shape{"--set-xmark": one, "--set-mark": one, "--a
 
 // xmark reads any of markOptions as the value of --set-xmark (libxt_MARK.c, mark_tg_parse).
 func (s *section) xmark(o option) MaskedValue {
-	if len(o.values) == 0 {
-		return MaskedValue{}
-	}
 	switch o.name.Text {
 	case "--set-xmark":
-		return value(s, o.values[0], aMark)
+		return first(s, o, aMark)
 	case "--set-mark":
-		m := value(s, o.values[0], aMark)
+		m := first(s, o, aMark)
 		return MaskedValue{m.Value, m.Value | m.Mask}
 	}
-	bits := value(s, o.values[0], anyUint32)
+	bits := first(s, o, anyUint32)
 	switch o.name.Text {
 	case "--and-mark":
 		return MaskedValue{0, ^bits}

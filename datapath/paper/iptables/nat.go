@@ -242,11 +242,7 @@ var _ = addTarget(&target{
 	phrases: map[string]phrase{"NETMAP": netmapPhrase},
 	build: func(s *section) Target {
 		o := s.oneOf("--to")
-		if len(o.values) == 0 {
-			return Netmap{}
-		}
-		n := value(s, o.values[0], s.moduleNetwork())
-		p, ok := n.Prefix()
+		p, ok := first(s, o, s.moduleNetwork()).Prefix()
 		if !ok {
 			s.lose("has a mask that is no prefix")
 		}

@@ -36,10 +36,7 @@ var _ = addMatch(&module{
 	},
 	phrases: map[string]phrase{"policy": policyPhrase},
 	build: func(s *section) Match {
-		m := IPsec{Strict: s.has("--strict")}
-		if o := s.oneOf("--dir"); len(o.values) > 0 {
-			m.Out = value(s, o.values[0], oneName[uint8]("a direction", []string{"in", "out"})) == 1
-		}
+		m := IPsec{Strict: s.has("--strict"), Out: first(s, s.oneOf("--dir"), oneName[uint8]("a direction", []string{"in", "out"})) == 1}
 		m.None = optional(s, "--pol", oneName[uint8]("a policy", []string{"ipsec", "none"}), 0) == 1
 		current := &section{family: s.family}
 		finish := func() {

@@ -59,14 +59,11 @@ var _ = addMatch(&module{
 		}
 		o := s.oneOf(needed)
 		m.Negated = o.negated
-		if len(o.values) == 0 {
-			return m
-		}
 		if !m.Nth {
-			m.Probability = value(s, o.values[0], aProbability)
+			m.Probability = first(s, o, aProbability)
 			return m
 		}
-		m.Every = value(s, o.values[0], kind[uint32]{"a number of packets", "1 or more", func(t string) (uint32, bool) {
+		m.Every = first(s, o, kind[uint32]{"a number of packets", "1 or more", func(t string) (uint32, bool) {
 			n, ok := number[uint32](t)
 			return n, ok && n > 0
 		}})

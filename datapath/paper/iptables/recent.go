@@ -57,11 +57,7 @@ var _ = addMatch(&module{
 		if side, ok := s.last("--rsource", "--rdest"); ok {
 			m.Destination = side.name.Text == "--rdest"
 		}
-		for i, mode := range recentModes {
-			if o.name.Text == mode {
-				m.Mode = RecentMode(i)
-			}
-		}
+		m.Mode = RecentMode(max(0, slices.Index(recentModes, o.name.Text)))
 		if m.Mode == RecentSet || m.Mode == RecentRemove {
 			for _, name := range []string{"--seconds", "--hitcount", "--reap", "--rttl"} {
 				if bad, ok := s.find(name); ok {

@@ -176,13 +176,18 @@ func value[T any](s *section, t Token, k kind[T]) T {
 	return v
 }
 
+// first reads an option's first value; the zero value if the option is missing.
+func first[T any](s *section, o option, k kind[T]) (v T) {
+	if len(o.values) == 0 {
+		return v
+	}
+	return value(s, o.values[0], k)
+}
+
 // sole reads the only option of a module. Without it the zero value is returned.
 func sole[T any](s *section, option string, k kind[T]) (v T, negated bool) {
 	o := s.oneOf(option)
-	if len(o.values) == 0 {
-		return v, false
-	}
-	return value(s, o.values[0], k), o.negated
+	return first(s, o, k), o.negated
 }
 
 // optional reads the option's value, or returns otherwise if the option is missing.

@@ -98,26 +98,36 @@ func (s *section) counterTest(prefix string) CounterTest {
 	if !ok {
 		return CounterTest{}
 	}
-	t := CounterTest{CompareEqual, value(s, o.values[0], anyUint64)}
+	return CounterTest{o.comparison(), value(s, o.values[0], anyUint64)}
+}
+
+// comparison is that of an option whose name ends with -eq, -lt or -gt.
+func (o option) comparison() Comparison {
 	switch {
-	case o.name.Text == prefix+"-lt":
-		t.Compare = CompareLess
-	case o.name.Text == prefix+"-gt":
-		t.Compare = CompareGreater
+	case strings.HasSuffix(o.name.Text, "-lt"):
+		return CompareLess
+	case strings.HasSuffix(o.name.Text, "-gt"):
+		return CompareGreater
 	case o.negated:
-		t.Compare = CompareNotEqual
+		return CompareNotEqual
 	}
-	return t
+	return CompareEqual
+}
+
+// comparisonOption is the end of such a name.
+func comparisonOption(c Comparison) string {
+	switch c {
+	case CompareLess:
+		return "-lt"
+	case CompareGreater:
+		return "-gt"
+	}
+	return "-eq"
 }
 
 func (t CounterTest) write(w *words, prefix string) {
-	switch t.Compare {
-	case CompareEqual, CompareNotEqual:
-		w.option(t.Compare == CompareNotEqual, prefix+"-eq", decimal(t.Value))
-	case CompareLess:
-		w.bare(prefix+"-lt", decimal(t.Value))
-	case CompareGreater:
-		w.bare(prefix+"-gt", decimal(t.Value))
+	if t.Compare != CompareNone {
+		w.option(t.Compare == CompareNotEqual, prefix+comparisonOption(t.Compare), decimal(t.Value))
 	}
 }
 

@@ -270,11 +270,7 @@ var _ = addMatch(&module{
 	build: func(s *section) Match {
 		s.needs(s.name, "-m multiport", protoTCP, protoUDP, protoUDPLite, protoSCTP, protoDCCP)
 		o := s.oneOf("--sports", "--dports", "--ports")
-		m := Multiport{Negated: o.negated}
-		if len(o.values) == 0 {
-			return m
-		}
-		m.Ports = value(s, o.values[0], portList)
+		m := Multiport{Negated: o.negated, Ports: first(s, o, portList)}
 		switch o.name.Text {
 		case "--dports":
 			m.Side = DestinationPorts

@@ -58,13 +58,15 @@ func Read(r io.Reader) (*State, error) {
 			continue
 		}
 		all := s.words
-		err := s.line()
+		s.line()
 		switch cut := !strings.HasSuffix(line, "\n") && s.titled && all[0].text == "->"; {
-		case err != nil && cut:
+		case s.err == nil:
+		case cut:
 			s.gap()
-		case err != nil && !s.masked(all):
-			return nil, err
+		case !s.masked(all):
+			return nil, s.err
 		}
+		s.err = nil
 	}
 	if !s.began {
 		return nil, errors.New("no virtual servers and no heading: want the output of ipvsadm -Sn or ipvsadm -Ln")
@@ -170,7 +172,8 @@ type reader struct {
 	knownReal map[realIdentity]bool
 	number    int // of the line
 	words     []word
-	end       int // the column after the line
+	end       int   // the column after the line
+	err       error // of the line
 	began     bool
 	titled    bool // the heading of a listing was read
 	// headless: the text is a listing, and the heading is not there.
@@ -201,19 +204,23 @@ func split(line string) (words []word) {
 	return words
 }
 
-// fail is an error at a word.
-func (s *reader) fail(w word, want string, args ...any) error {
-	return &Error{Line: s.number, Column: w.column, Found: w.text, Want: fmt.Sprintf(want, args...)}
+// fail keeps the first error of a line, at a word. The line ends there.
+func (s *reader) fail(w word, want string, args ...any) {
+	if s.err == nil {
+		s.err = &Error{Line: s.number, Column: w.column, Found: w.text, Want: fmt.Sprintf(want, args...)}
+	}
+	s.words = nil
 }
 
 // take removes the next word of the line.
-func (s *reader) take(want string) (word, error) {
+func (s *reader) take(want string) word {
 	if len(s.words) == 0 {
-		return word{}, s.fail(word{column: s.end}, "%s", want)
+		s.fail(word{column: s.end}, "%s", want)
+		return word{}
 	}
 	w := s.words[0]
 	s.words = s.words[1:]
-	return w, nil
+	return w
 }
 
 // peek is the next word of the line; empty: there is none.
@@ -225,98 +232,97 @@ func (s *reader) peek() string {
 }
 
 // line reads a line by its first word.
-func (s *reader) line() error {
+func (s *reader) line() {
 	first := s.words[0]
+	saved := strings.HasPrefix(first.text, "-") && first.text != "->"
 	switch {
-	case strings.HasPrefix(first.text, "-") && first.text != "->":
-		if s.titled {
-			return s.fail(first, "a virtual server or a real server of the listing: give one output of ipvsadm")
-		}
+	case saved && s.titled:
+		s.fail(first, "a virtual server or a real server of the listing: give one output of ipvsadm")
+	case saved:
 		s.began = true
-		return s.command()
+		s.command()
 	case !s.titled && len(s.state.Servers) > 0:
-		return s.fail(first, "-A or -a, as in the lines before")
+		s.fail(first, "-A or -a, as in the lines before")
+	default:
+		s.began = true
+		s.row()
 	}
-	s.began = true
-	return s.row()
 }
 
-// add adds a virtual server.
-func (s *reader) add(at word, v *VirtualServer) error {
+// add adds a virtual server, if its line has no error.
+func (s *reader) add(at word, v *VirtualServer) {
 	if first := s.known[v.identity()]; first != nil {
-		return s.fail(at, "another virtual server: %s is in line %d, too", first, first.Line)
+		s.fail(at, "another virtual server: %s is in line %d, too", first, first.Line)
+	}
+	if s.err != nil {
+		return
 	}
 	v.Line, v.format = s.number, s.state.Format
 	s.known[v.identity()] = v
 	s.state.Servers = append(s.state.Servers, v)
-	return nil
 }
 
-// addReal adds a real server.
-func (s *reader) addReal(at word, v *VirtualServer, r RealServer) error {
-	if r.Address.Addr().Is6() != v.IPv6 && r.Forward != Tunnel {
-		return s.fail(at, "an address of the family of %s", v)
-	}
+// addReal adds a real server, if its line has no error.
+func (s *reader) addReal(at word, v *VirtualServer, r RealServer) {
 	key := realIdentity{v, r.Address}
-	if s.knownReal[key] {
-		return s.fail(at, "another real server: %s has this one already", v)
+	switch {
+	case s.err != nil:
+	case r.Address.Addr().Is6() != v.IPv6 && r.Forward != Tunnel:
+		s.fail(at, "an address of the family of %s", v)
+	case s.knownReal[key]:
+		s.fail(at, "another real server: %s has this one already", v)
+	default:
+		s.knownReal[key] = true
+		r.Line = s.number
+		v.Real = append(v.Real, r)
 	}
-	s.knownReal[key] = true
-	r.Line = s.number
-	v.Real = append(v.Real, r)
-	return nil
 }
 
 // address reads an address with a port: 10.96.0.1:443 or [fd00::1]:443. With portless the port may be missing.
-func (s *reader) address(w word, portless bool) (netip.AddrPort, error) {
+func (s *reader) address(w word, portless bool) netip.AddrPort {
 	a, err := netip.ParseAddrPort(w.text)
 	if err == nil && a.Addr().Zone() == "" {
-		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	}
 	if plain, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(w.text, "["), "]")); err == nil && portless && plain.Zone() == "" {
-		return netip.AddrPortFrom(plain.Unmap(), 0), nil
+		return netip.AddrPortFrom(plain.Unmap(), 0)
 	}
-	return netip.AddrPort{}, s.fail(w, "an address and a port in numbers, like 10.96.0.1:443 or [fd00::1]:443 (ipvsadm prints names without -n)")
+	s.fail(w, "an address and a port in numbers, like 10.96.0.1:443 or [fd00::1]:443 (ipvsadm prints names without -n)")
+	return netip.AddrPort{}
 }
 
 // integer reads a number from 0 to the given one.
-func (s *reader) integer(most uint64, what string) (uint64, error) {
-	w, err := s.take(what)
-	if err != nil {
-		return 0, err
+func (s *reader) integer(most uint32, what string) uint32 {
+	w := s.take(what)
+	n, err := strconv.ParseUint(w.text, 10, 32)
+	if err != nil || n > uint64(most) {
+		s.fail(w, "%s, from 0 to %d", what, most)
 	}
-	n, err := strconv.ParseUint(w.text, 10, 64)
-	if err != nil || n > most {
-		return 0, s.fail(w, "%s, from 0 to %d", what, most)
-	}
-	return n, nil
+	return uint32(n)
 }
 
 // netmask reads the mask of persistence: 255.255.255.0, or the length of a prefix for IPv6.
-func (s *reader) netmask(v *VirtualServer) error {
-	w, err := s.take("a netmask")
-	if err != nil {
-		return err
-	}
+func (s *reader) netmask(v *VirtualServer) {
+	w := s.take("a netmask")
 	if v.IPv6 {
 		n, err := strconv.ParseUint(w.text, 10, 8)
 		if err != nil || n < 1 || n > 128 {
-			return s.fail(w, "the length of a prefix, from 1 to 128")
+			s.fail(w, "the length of a prefix, from 1 to 128")
 		}
 		v.ClientBits = int(n)
-		return nil
+		return
 	}
 	a, err := netip.ParseAddr(w.text)
 	if err != nil || !a.Is4() {
-		return s.fail(w, "a netmask, like 255.255.255.0")
+		s.fail(w, "a netmask, like 255.255.255.0")
+		return
 	}
 	b := a.As4()
 	mask := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	v.ClientBits = bits.LeadingZeros32(^mask)
 	if mask<<v.ClientBits != 0 || v.ClientBits == 0 {
-		return s.fail(w, "a netmask of ones and then zeros, like 255.255.255.0")
+		s.fail(w, "a netmask of ones and then zeros, like 255.255.255.0")
 	}
-	return nil
 }
 
 // flags reads the flags of a scheduler, separated by commas.
@@ -325,15 +331,12 @@ func flags(text string) []string {
 }
 
 // method is the forwarding method of a listing.
-func (s *reader) method() (Forward, error) {
-	w, err := s.take("a forwarding method: Masq, Route, Tunnel or Local")
-	if err != nil {
-		return 0, err
+func (s *reader) method() Forward {
+	const want = "a forwarding method: Masq, Route, Tunnel or Local"
+	w := s.take(want)
+	i := slices.Index(forwardNames, w.text)
+	if i < 0 {
+		s.fail(w, want)
 	}
-	for i, name := range forwardNames {
-		if w.text == name {
-			return Forward(i), nil
-		}
-	}
-	return 0, s.fail(w, "a forwarding method: Masq, Route, Tunnel or Local")
+	return Forward(max(0, i))
 }

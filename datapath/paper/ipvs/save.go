@@ -6,79 +6,54 @@ import (
 )
 
 // command reads a line of ipvsadm -Sn, or of a file for ipvsadm -R: -A adds a virtual server, -a a real server.
-func (s *reader) command() error {
-	first, err := s.take("-A or -a")
-	if err != nil {
-		return err
-	}
-	switch first.text {
+func (s *reader) command() {
+	switch first := s.take("-A or -a"); first.text {
 	case "-A", "--add-service":
-		return s.addService(first)
+		s.addService(first)
 	case "-a", "--add-server":
-		return s.addServer(first)
+		s.addServer(first)
+	default:
+		s.fail(first, "-A (a virtual server) or -a (a real server)")
 	}
-	return s.fail(first, "-A (a virtual server) or -a (a real server)")
 }
 
 // addService reads the options of -A.
-func (s *reader) addService(at word) error {
+func (s *reader) addService(at word) {
 	v := &VirtualServer{Scheduler: defaultScheduler}
 	var named bool
 	for len(s.words) > 0 {
-		w, _ := s.take("")
-		ok, err := s.service(w, v)
-		switch {
-		case err != nil:
-			return err
-		case ok:
+		w := s.take("")
+		if s.service(w, v) {
 			named = true
 			continue
 		}
 		switch w.text {
 		case "-s", "--scheduler":
-			name, err := s.take("a scheduler, like rr")
-			if err != nil {
-				return err
-			}
-			v.Scheduler = name.text
+			v.Scheduler = s.take("a scheduler, like rr").text
 		case "-p", "--persistent":
 			v.Persistence = defaultPersistence
 			if next := s.peek(); next != "" && next[0] >= '0' && next[0] <= '9' {
-				n, err := s.integer(math.MaxUint32, "a time in seconds")
-				if err != nil {
-					return err
-				}
-				v.Persistence = uint32(n)
+				v.Persistence = s.integer(math.MaxUint32, "a time in seconds")
 			}
 		case "-M", "--netmask":
-			if err := s.netmask(v); err != nil {
-				return err
-			}
+			s.netmask(v)
 		case "-b", "--sched-flags":
-			names, err := s.take("flags of the scheduler, like sh-port")
-			if err != nil {
-				return err
-			}
-			v.Flags = flags(names.text)
+			v.Flags = flags(s.take("flags of the scheduler, like sh-port").text)
 		case "--pe", "pe": // without dashes until 1.26
-			engine, err := s.take("a persistence engine, like sip")
-			if err != nil {
-				return err
-			}
-			v.Engine = engine.text
+			v.Engine = s.take("a persistence engine, like sip").text
 		case "-o", "--ops", "ops":
 			v.OnePacket = true
 		default:
-			return s.fail(w, "an option of -A: -t, -u, --sctp-service, -f, -6, -s, -p, -M, -b, --pe or -o")
+			s.fail(w, "an option of -A: -t, -u, --sctp-service, -f, -6, -s, -p, -M, -b, --pe or -o")
 		}
 	}
 	if !named || v.Protocol == 0 && v.Mark == 0 {
-		return s.fail(word{column: s.end}, "the address of the virtual server: -t, -u, --sctp-service or -f")
+		s.fail(word{column: s.end}, "the address of the virtual server: -t, -u, --sctp-service or -f")
 	}
 	if v.ClientBits == 0 {
 		v.ClientBits = v.addressBits()
 	}
-	return s.add(at, v)
+	s.add(at, v)
 }
 
 // The defaults of ipvsadm (DEF_SCHED of ipvsadm.c, IPVS_SVC_PERSISTENT_TIMEOUT of libipvs.h).
@@ -88,7 +63,7 @@ const (
 )
 
 // service reads an option that names a virtual server; ok is false if it is another one.
-func (s *reader) service(w word, v *VirtualServer) (ok bool, err error) {
+func (s *reader) service(w word, v *VirtualServer) (ok bool) {
 	protocol := uint8(0)
 	switch w.text {
 	case "-t", "--tcp-service":
@@ -98,50 +73,36 @@ func (s *reader) service(w word, v *VirtualServer) (ok bool, err error) {
 	case "--sctp-service":
 		protocol = protoSCTP
 	case "-f", "--fwmark-service":
-		mark, err := s.integer(math.MaxUint32, "a packet mark")
-		if err != nil {
-			return true, err
+		if v.Mark = s.integer(math.MaxUint32, "a packet mark"); v.Mark == 0 {
+			s.fail(w, "a packet mark above 0")
 		}
-		if mark == 0 {
-			return true, s.fail(w, "a packet mark above 0")
-		}
-		v.Protocol, v.Address, v.Mark = 0, netip.AddrPort{}, uint32(mark)
-		return true, nil
+		v.Protocol, v.Address = 0, netip.AddrPort{}
+		return true
 	case "-6", "--ipv6":
 		v.IPv6 = true
-		return true, nil
+		return true
 	default:
-		return false, nil
+		return false
 	}
-	to, err := s.take("the address of the virtual server")
-	if err != nil {
-		return true, err
-	}
-	if v.Address, err = s.address(to, false); err != nil {
-		return true, err
-	}
+	v.Address = s.address(s.take("the address of the virtual server"), false)
 	v.Protocol, v.Mark, v.IPv6 = protocol, 0, v.Address.Addr().Is6()
-	return true, nil
+	return true
 }
 
 // addServer reads the options of -a.
-func (s *reader) addServer(at word) error {
+func (s *reader) addServer(at word) {
 	of := &VirtualServer{}
 	r := RealServer{Forward: Route, Weight: 1} // ipvsadm's defaults
 	var server word
 	for len(s.words) > 0 {
-		w, _ := s.take("")
-		if ok, err := s.service(w, of); err != nil {
-			return err
-		} else if ok {
+		w := s.take("")
+		if s.service(w, of) {
 			continue
 		}
-		var err error
 		switch w.text {
 		case "-r", "--real-server":
-			if server, err = s.take("the address of the real server"); err == nil {
-				r.Address, err = s.address(server, true)
-			}
+			server = s.take("the address of the real server")
+			r.Address = s.address(server, true)
 		case "-m", "--masquerading":
 			r.Forward = Masquerade
 		case "-g", "--gatewaying":
@@ -149,39 +110,31 @@ func (s *reader) addServer(at word) error {
 		case "-i", "--ipip":
 			r.Forward = Tunnel
 		case "-w", "--weight":
-			var n uint64
-			n, err = s.integer(math.MaxInt32, "a weight")
-			r.Weight = int(n)
+			r.Weight = int(s.integer(math.MaxInt32, "a weight"))
 		case "-x", "--u-threshold":
-			r.Upper, err = s.threshold()
+			r.Upper = s.integer(math.MaxUint32, "a number of connections")
 		case "-y", "--l-threshold":
-			r.Lower, err = s.threshold()
+			r.Lower = s.integer(math.MaxUint32, "a number of connections")
 		case "--tun-type", "--tun-port":
-			_, err = s.take("the value of " + w.text)
+			s.take("the value of " + w.text)
 		case "--tun-nocsum", "--tun-csum", "--tun-remcsum":
 		default:
-			return s.fail(w, "an option of -a: -t, -u, --sctp-service, -f, -6, -r, -m, -g, -i, -w, -x, -y or --tun-type")
-		}
-		if err != nil {
-			return err
+			s.fail(w, "an option of -a: -t, -u, --sctp-service, -f, -6, -r, -m, -g, -i, -w, -x, -y or --tun-type")
 		}
 	}
 	v := s.known[of.identity()]
 	switch {
 	case v == nil && of.Protocol == 0 && of.Mark == 0:
-		return s.fail(word{column: s.end}, "the virtual server: -t, -u, --sctp-service or -f")
+		s.fail(word{column: s.end}, "the virtual server: -t, -u, --sctp-service or -f")
+		return
 	case v == nil:
-		return s.fail(at, "a virtual server of a line before: %s was not added with -A", of)
+		s.fail(at, "a virtual server of a line before: %s was not added with -A", of)
+		return
 	case server.text == "":
-		return s.fail(word{column: s.end}, "the address of the real server: -r")
+		s.fail(word{column: s.end}, "the address of the real server: -r")
 	}
 	if r.Address.Port() == 0 && r.Forward != LocalNode {
 		r.Address = netip.AddrPortFrom(r.Address.Addr(), v.Address.Port())
 	}
-	return s.addReal(server, v, r)
-}
-
-func (s *reader) threshold() (uint32, error) {
-	n, err := s.integer(math.MaxUint32, "a number of connections")
-	return uint32(n), err
+	s.addReal(server, v, r)
 }

@@ -30,7 +30,7 @@ func FuzzNftables(f *testing.F) {
 	f.Add("table ip t { chain a { type filter hook input priority 0; jump b; }; chain b { goto a; jump b; }; }")
 	f.Add("table inet t { chain a { type nat hook output priority -1; dnat to jhash ip saddr . tcp dport mod 3 seed 1 map { 0 : 1.2.3.4, * : ::1 }; }; }")
 	f.Fuzz(func(t *testing.T, text string) {
-		ruleset, err := nftables.Read("f", strings.NewReader(text), nftables.Options{})
+		ruleset, err := nftables.Read("f", strings.NewReader(text))
 		if err != nil {
 			return
 		}

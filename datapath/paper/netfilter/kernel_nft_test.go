@@ -93,7 +93,7 @@ func (n *kernelNode) listed(t testing.TB, beside *besideNative, asJSON, is4 bool
 			t.Logf("IPv4 %v, the rules:\n%s", is4, numbered(listed))
 		}
 	})
-	ruleset, err := nftables.Read("listing", strings.NewReader(listed), nftables.Options{})
+	ruleset, err := nftables.Read("listing", strings.NewReader(listed))
 	check(t, err)
 	ruleset.Tables = slices.DeleteFunc(ruleset.Tables, func(t *nftables.Table) bool { return t.Name == watchTable })
 	for _, table := range ruleset.Tables {

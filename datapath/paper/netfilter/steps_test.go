@@ -107,7 +107,7 @@ func TestGroups(t *testing.T) {
 // parseNative makes a machine of a ruleset of nftables.
 func parseNative(t *testing.T, text string) *Machine {
 	t.Helper()
-	ruleset, err := nftables.Read("f", strings.NewReader(text), nftables.Options{})
+	ruleset, err := nftables.Read("f", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}

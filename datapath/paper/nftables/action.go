@@ -8,8 +8,7 @@ func log(p *parser) Statement {
 		case p.takeWord("prefix"):
 			l.Prefix = Literal{Text: p.name("a prefix"), Kind: Quoted}
 		case p.takeWord("group"):
-			n := p.number()
-			l.Group = &n
+			l.Group = new(p.number())
 		case p.takeWord("snaplen"):
 			l.Snaplen = p.number()
 		case p.takeWord("queue-threshold"):
@@ -117,21 +116,15 @@ func synproxy(p *parser) Statement {
 }
 
 func (p *parser) synproxyOptions(s *Synproxy) {
-	for p.is(word) && p.err == nil {
-		switch p.tok.text {
-		case "mss":
-			p.advance()
-			n := p.number()
-			s.MSS = &n
-		case "wscale":
-			p.advance()
-			n := p.number()
-			s.WScale = &n
-		case "timestamp":
-			p.advance()
+	for {
+		switch {
+		case p.takeWord("mss"):
+			s.MSS = new(p.number())
+		case p.takeWord("wscale"):
+			s.WScale = new(p.number())
+		case p.takeWord("timestamp"):
 			s.Timestamp = true
-		case "sack-perm", "sack-permitted":
-			p.advance()
+		case p.takeWord("sack-perm"), p.takeWord("sack-permitted"):
 			s.SACKPerm = true
 		default:
 			return
@@ -155,12 +148,8 @@ func (l Log) print(p *printer) {
 	if l.Group != nil {
 		p.put(" group ", *l.Group)
 	}
-	if l.Snaplen != 0 {
-		p.put(" snaplen ", l.Snaplen)
-	}
-	if l.QueueThreshold != 0 {
-		p.put(" queue-threshold ", l.QueueThreshold)
-	}
+	p.nonzero(" snaplen ", l.Snaplen)
+	p.nonzero(" queue-threshold ", l.QueueThreshold)
 	if l.Level != "" {
 		p.put(" level ", l.Level)
 	}

@@ -49,7 +49,7 @@ func BenchmarkReadKubeProxy(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		r, err := Read("rules", strings.NewReader(text), Options{})
+		r, err := Read("rules", strings.NewReader(text))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func BenchmarkReadKubeProxy(b *testing.B) {
 
 func BenchmarkPrintKubeProxy(b *testing.B) {
 	text := kubeProxyRules(10000)
-	r, err := Read("rules", strings.NewReader(text), Options{})
+	r, err := Read("rules", strings.NewReader(text))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func BenchmarkReadElements(b *testing.B) {
 	b.SetBytes(int64(text.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Read("rules", strings.NewReader(text.String()), Options{}); err != nil {
+		if _, err := Read("rules", strings.NewReader(text.String())); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func BenchmarkReadJSON(b *testing.B) {
 	b.SetBytes(int64(text.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Read("rules", strings.NewReader(text.String()), Options{}); err != nil {
+		if _, err := Read("rules", strings.NewReader(text.String())); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -82,8 +82,7 @@ func (p *parser) chainBlock(t *tableIndex, c *Chain) {
 			if c.Base != nil {
 				c.Base.Policy = policy
 			}
-		case p.isWord("flags"):
-			p.advance()
+		case p.takeWord("flags"):
 			c.Flags = append(c.Flags, p.wordList()...)
 		case p.isWord("devices") && next.kind == '=':
 			p.advance()
@@ -157,46 +156,31 @@ func (p *parser) deviceList(all []string) []string {
 
 func (p *parser) setLine(s *Set) {
 	at := p.tok
-	if !p.is(word) {
-		p.fail("a property of the set such as type or elements")
-		return
-	}
-	switch at.text {
-	case "type", "typeof":
-		p.advance()
+	switch {
+	case p.takeWord("type"), p.takeWord("typeof"):
 		s.Key = p.setType(at.text == "typeof")
 		if p.take(':') {
-			s.Map = true
-			s.Value.Interval = p.takeWord("interval")
-			interval := s.Value.Interval
-			s.Value = p.setType(at.text == "typeof")
+			interval := p.takeWord("interval")
+			s.Map, s.Value = true, p.setType(at.text == "typeof")
 			s.Value.Interval = interval
 		}
-	case "flags":
-		p.advance()
+	case p.takeWord("flags"):
 		s.Flags = append(s.Flags, p.wordList()...)
-	case "timeout":
-		p.advance()
+	case p.takeWord("timeout"):
 		s.Timeout = p.duration()
-	case "gc-interval":
-		p.advance()
+	case p.takeWord("gc-interval"):
 		s.GCInterval = p.duration()
-	case "size":
-		p.advance()
+	case p.takeWord("size"):
 		s.Size = p.number()
 		if n, found := strings.CutPrefix(p.tok.text, "count "); found && p.is(newline) {
 			s.Count, _ = strconv.ParseUint(n, 10, 64)
 		}
-	case "policy":
-		p.advance()
+	case p.takeWord("policy"):
 		s.Policy = p.name("performance or memory")
-	case "auto-merge":
-		p.advance()
+	case p.takeWord("auto-merge"):
 		s.AutoMerge = true
-	case "comment":
-		p.takeComment(&s.Comment)
-	case "elements":
-		p.advance()
+	case p.takeComment(&s.Comment):
+	case p.takeWord("elements"):
 		p.expect('=')
 		p.joined = false
 		s.Elements = append(s.Elements, p.elements()...)

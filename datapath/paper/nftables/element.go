@@ -57,15 +57,12 @@ func (p *parser) element(m mode) (e Element) {
 
 func (p *parser) elementOptions(e *Element) {
 	for p.is(word) && p.err == nil {
-		switch p.tok.text {
-		case "timeout":
-			p.advance()
+		switch {
+		case p.takeWord("timeout"):
 			e.Timeout = p.duration()
-		case "expires":
-			p.advance()
+		case p.takeWord("expires"):
 			e.Expires = p.duration()
-		case "comment":
-			p.takeComment(&e.Comment)
+		case p.takeComment(&e.Comment):
 		default:
 			s := p.stateful()
 			if s == nil {

@@ -6,10 +6,7 @@ import (
 )
 
 // Expr is an expression: what a statement reads from the packet or from a set, or a constant.
-type Expr interface {
-	expr()
-	print(p *printer)
-}
+type Expr interface{ print(p *printer) }
 
 // LiteralKind is how a constant is written.
 type LiteralKind uint8
@@ -169,33 +166,3 @@ type IPsec struct {
 
 // Unread is an expression that this package does not know, as JSON. In text it makes its statement [Unknown].
 type Unread struct{ Text string }
-
-func (Literal) expr()      {}
-func (List) expr()         {}
-func (Concat) expr()       {}
-func (AnonymousSet) expr() {}
-func (SetRef) expr()       {}
-func (Wildcard) expr()     {}
-func (Prefix) expr()       {}
-func (Range) expr()        {}
-func (Binary) expr()       {}
-func (Map) expr()          {}
-func (Payload) expr()      {}
-func (RawPayload) expr()   {}
-func (Exthdr) expr()       {}
-func (TCPOption) expr()    {}
-func (RawTCPOption) expr() {}
-func (IPOption) expr()     {}
-func (SCTPChunk) expr()    {}
-func (Meta) expr()         {}
-func (CT) expr()           {}
-func (RT) expr()           {}
-func (Fib) expr()          {}
-func (Socket) expr()       {}
-func (OSF) expr()          {}
-func (Numgen) expr()       {}
-func (JHash) expr()        {}
-func (SymHash) expr()      {}
-func (IPsec) expr()        {}
-func (Unread) expr()       {}
-func (Verdict) expr()      {}

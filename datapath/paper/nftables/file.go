@@ -1,11 +1,7 @@
 package nftables
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"path"
-	"slices"
 	"strings"
 )
 
@@ -34,7 +30,7 @@ func (p *parser) commands() {
 	}
 }
 
-// common reads what may stand in each block: definitions and includes.
+// common reads what may stand in each block: definitions, and includes, of which the files are not there.
 func (p *parser) common() bool {
 	if !p.is(word) {
 		return false
@@ -48,7 +44,10 @@ func (p *parser) common() bool {
 			return true
 		}
 		p.advance()
-		p.include(at)
+		if p.endStatement(); p.err == nil {
+			p.err = &Error{Position: p.at(at), Err: fmt.Errorf("%q is not read: there is no folder for includes", at.text)}
+			p.stop()
+		}
 	case "define", "redefine":
 		redefine := p.tok.text == "redefine"
 		p.advance()
@@ -109,72 +108,6 @@ func (p *parser) value() (all []token) {
 		all = append(append([]token{open}, all...), end)
 	}
 	return all
-}
-
-// include goes on in other files, whose end is that of the command.
-func (p *parser) include(at token) {
-	if p.err != nil {
-		return
-	}
-	fail := func(err error) { p.err = &Error{Position: p.at(at), Err: err}; p.stop() }
-	switch {
-	case !p.is(newline) && !p.is(';') && !p.is(endOfFile):
-		p.fail("the end of the line or “;”")
-		return
-	case p.options.FS == nil:
-		fail(fmt.Errorf("%q is not read: there is no folder for includes", at.text))
-		return
-	case len(p.outer) >= maxIncludes:
-		fail(fmt.Errorf("%q is not read: files include each other more than %d times", at.text, maxIncludes))
-		return
-	}
-	var files []lexer
-	var err error
-	for _, dir := range append([]string{path.Dir(p.file)}, p.options.IncludeDirs...) {
-		if files, err = p.included(dir, at.text); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
-	if err != nil {
-		fail(err)
-		return
-	}
-	// The first one is read first.
-	for _, f := range slices.Backward(files) {
-		p.outer = append(p.outer[:len(p.outer):len(p.outer)], p.lexer)
-		p.lexer = f
-	}
-	p.advance()
-}
-
-// included are the files that a name or pattern means, in this folder.
-func (p *parser) included(dir, name string) (files []lexer, err error) {
-	if !path.IsAbs(name) {
-		name = path.Join(dir, name)
-	}
-	names := []string{strings.TrimPrefix(path.Clean(name), "/")}
-	if strings.ContainsAny(name, "*?[") {
-		if names, err = fs.Glob(p.options.FS, names[0]); err != nil {
-			return nil, err
-		}
-	}
-	for _, n := range names {
-		src, err := readFile(p.options.FS, n)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, lexer{file: n, src: src, line: 1})
-	}
-	return files, nil
-}
-
-func readFile(from fs.FS, name string) (string, error) {
-	f, err := from.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	return readAll(f)
 }
 
 // objectKinds are the kinds of objects of one word.

@@ -45,7 +45,7 @@ func FuzzJSON(f *testing.F) {
 }
 
 func readAny(t *testing.T, text string) (*Ruleset, bool) {
-	r, err := Read("f", strings.NewReader(text), Options{})
+	r, err := Read("f", strings.NewReader(text))
 	if err == nil {
 		return r, true
 	}
@@ -65,7 +65,7 @@ func again(t *testing.T, text string) {
 	if strings.Contains(dump(r), ": Unknown") || strings.ContainsAny(text, "$\"*") {
 		return // the text of an unknown statement is kept, with its variables; names in quotation marks lose them
 	}
-	second, err := Read("again", strings.NewReader(first), Options{})
+	second, err := Read("again", strings.NewReader(first))
 	if err != nil {
 		t.Fatalf("cannot read what was printed: %v\n%s", err, first)
 	}

@@ -100,7 +100,9 @@ func (r *jsonReader) operation(op string, v node, hints []hint) Expr {
 	for _, item := range v.list() {
 		e := r.expr(item, hints)
 		if all == nil {
-			all, hints = e, or2(hints, hintsOf(e))
+			if all = e; hints == nil {
+				hints = hintsOf(e)
+			}
 			continue
 		}
 		all = operation(op, all, e)
@@ -109,13 +111,6 @@ func (r *jsonReader) operation(op string, v node, hints []hint) Expr {
 		return Unread{Text: r.src[v.at:v.end]}
 	}
 	return all
-}
-
-func or2(hints, otherwise []hint) []hint {
-	if hints == nil {
-		return otherwise
-	}
-	return hints
 }
 
 // selector reads what a statement looks at; nil: it is unknown.

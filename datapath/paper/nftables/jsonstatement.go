@@ -1,6 +1,11 @@
 package nftables
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
 
 func (r *jsonReader) rule(n node, at Position) *Rule {
 	rule := &Rule{Position: at, Comment: n.str("comment")}
@@ -48,7 +53,8 @@ func (r *jsonReader) statement(n node) Statement {
 		return VerdictMap{Key: left, Data: data}
 	case "mangle":
 		left := r.expr(v.get("key"), nil)
-		if name, ok := v.get("key").single2("ct helper", "ct timeout", "ct expectation"); ok {
+		switch name, _, _ := v.get("key").single(); name {
+		case "ct helper", "ct timeout", "ct expectation":
 			return ObjectRef{Kind: name, Name: r.expr(v.get("value"), []hint{inQuotes})}
 		}
 		return Mangle{Key: left, Value: r.expr(v.get("value"), hintsOf(left))}
@@ -90,30 +96,11 @@ func (r *jsonReader) statement(n node) Statement {
 		m.Element.Statements = append(m.Element.Statements, r.statement(v.get("stmt")))
 		return m
 	case "flow":
-		return FlowAdd{Flowtable: unref(v.str("flowtable"))}
+		return FlowAdd{Flowtable: strings.TrimPrefix(v.str("flowtable"), "@")}
 	case "xt":
 		return XT{Type: v.str("type"), Name: v.str("name")}
 	}
 	return r.unknown(n, "a statement that is known")
-}
-
-// single2 is the key of an object of one member, if it is one of these.
-func (n node) single2(keys ...string) (string, bool) {
-	key, _, ok := n.single()
-	for _, k := range keys {
-		if ok && k == key {
-			return key, true
-		}
-	}
-	return "", false
-}
-
-// unref is the name of a set.
-func unref(s string) string {
-	if s != "" && s[0] == '@' {
-		return s[1:]
-	}
-	return s
 }
 
 func (r *jsonReader) match(v node) Statement {
@@ -178,15 +165,8 @@ func (r *jsonReader) device(n node) Expr {
 
 func (r *jsonReader) nat(kind string, v node) Statement {
 	n := NAT{Kind: kind, Family: Family(v.str("family")), Address: r.optional(v.get("addr")), Port: r.optional(v.get("port")), Flags: v.strs("flags")}
-	for _, f := range v.strs("type_flags") {
-		n.Prefix = n.Prefix || f == "prefix"
-	}
-	for i, f := range n.Flags {
-		if f == "netmap" { // how the kernel knows a prefix; the text does not have it
-			n.Flags = append(n.Flags[:i:i], n.Flags[i+1:]...)
-			break
-		}
-	}
+	n.Prefix = slices.Contains(v.strs("type_flags"), "prefix")
+	n.Flags = slices.DeleteFunc(n.Flags, func(f string) bool { return f == "netmap" }) // how the kernel knows a prefix; the text does not have it
 	if len(n.Flags) == 0 {
 		n.Flags = nil
 	}
@@ -199,9 +179,9 @@ func (r *jsonReader) state(key string, v node) Statement {
 	case "counter":
 		return Counter{Packets: v.num("packets"), Bytes: v.num("bytes"), Given: v.has("packets") || v.has("bytes")}
 	case "quota":
-		q := Quota{Over: v.isTrue("inv"), Size: v.num("val"), Unit: or(v.str("val_unit"), "bytes")}
+		q := Quota{Over: v.isTrue("inv"), Size: v.num("val"), Unit: cmp.Or(v.str("val_unit"), "bytes")}
 		if v.num("used") != 0 {
-			q.Used, q.UsedUnit = v.num("used"), or(v.str("used_unit"), "bytes")
+			q.Used, q.UsedUnit = v.num("used"), cmp.Or(v.str("used_unit"), "bytes")
 		}
 		return q
 	case "limit":
@@ -211,28 +191,15 @@ func (r *jsonReader) state(key string, v node) Statement {
 	case "ct count":
 		return ConnLimit{Over: v.isTrue("inv"), Count: v.num("val")}
 	default: // last
-		l := Last{Given: true, Never: !v.has("used")}
-		l.Used = time.Duration(min(v.num("used"), 1<<40)) * time.Millisecond
-		return l
+		return Last{Given: true, Never: !v.has("used"), Used: time.Duration(min(v.num("used"), 1<<40)) * time.Millisecond}
 	}
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 func (r *jsonReader) limit(v node) Limit {
-	l := Limit{Over: v.isTrue("inv"), Rate: v.num("rate"), Unit: or(v.str("rate_unit"), "packets"), Per: or(v.str("per"), "second"), Burst: v.num("burst")}
+	l := Limit{Over: v.isTrue("inv"), Rate: v.num("rate"), Unit: cmp.Or(v.str("rate_unit"), "packets"), Per: cmp.Or(v.str("per"), "second"), Burst: v.num("burst")}
 	if l.Burst != 0 {
-		l.BurstUnit = v.str("burst_unit")
-		if l.BurstUnit == "" {
-			l.BurstUnit = "bytes"
-			if l.Unit == "packets" {
-				l.BurstUnit = "packets"
-			}
+		if l.BurstUnit = cmp.Or(v.str("burst_unit"), "bytes"); !v.has("burst_unit") && l.Unit == "packets" {
+			l.BurstUnit = "packets"
 		}
 	} else if l.Unit == "packets" {
 		l.Burst, l.BurstUnit, l.Implied = defaultBurst, "packets", true
@@ -242,17 +209,13 @@ func (r *jsonReader) limit(v node) Limit {
 
 func (r *jsonReader) synproxy(v node) (s Synproxy) {
 	if v.has("mss") {
-		n := v.num("mss")
-		s.MSS = &n
+		s.MSS = new(v.num("mss"))
 	}
 	if v.has("wscale") {
-		n := v.num("wscale")
-		s.WScale = &n
+		s.WScale = new(v.num("wscale"))
 	}
-	for _, f := range v.strs("flags") {
-		s.Timestamp = s.Timestamp || f == "timestamp"
-		s.SACKPerm = s.SACKPerm || f == "sack-perm"
-	}
+	flags := v.strs("flags")
+	s.Timestamp, s.SACKPerm = slices.Contains(flags, "timestamp"), slices.Contains(flags, "sack-perm")
 	return s
 }
 
@@ -262,17 +225,13 @@ func (r *jsonReader) log(v node) Statement {
 		l.Prefix = Literal{Text: v.str("prefix"), Kind: Quoted}
 	}
 	if v.has("group") {
-		n := v.num("group")
-		l.Group = &n
+		l.Group = new(v.num("group"))
 	}
 	return l
 }
 
 func (r *jsonReader) setStatement(v node) Statement {
-	s := SetStatement{Op: v.str("op"), Set: unref(v.str("set"))}
-	if v.has("map") {
-		s.Set = unref(v.str("map"))
-	}
+	s := SetStatement{Op: v.str("op"), Set: strings.TrimPrefix(cmp.Or(v.str("map"), v.str("set")), "@")}
 	s.Element = r.element(v.get("elem"), nil, nil)
 	if v.has("data") {
 		s.Element.Value = r.expr(v.get("data"), hintsOf(s.Element.Key))

@@ -267,7 +267,7 @@ func checkJSON(t *testing.T, text, json string, older bool) {
 
 func readString(t *testing.T, name, text string) *Ruleset {
 	t.Helper()
-	r, err := Read(name, strings.NewReader(text), Options{})
+	r, err := Read(name, strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,7 @@
 package nftables
 
+import "strings"
+
 func nat(p *parser) Statement {
 	n := NAT{Kind: p.name("")}
 	if p.isWord("ip") || p.isWord("ip6") {
@@ -101,19 +103,10 @@ func (p *printer) natAddress(e Expr, withPort bool) {
 		p.natAddress(e.High, withPort)
 		return
 	case Literal:
-		if withPort && isIPv6(e.Text) {
+		if withPort && strings.Contains(e.Text, ":") {
 			p.put("[", e.Text, "]")
 			return
 		}
 	}
 	e.print(p)
-}
-
-func isIPv6(s string) bool {
-	for i := range len(s) {
-		if s[i] == ':' {
-			return true
-		}
-	}
-	return false
 }

@@ -11,14 +11,13 @@ import (
 // functions need not look.
 type parser struct {
 	*builder
-	options Options
 	state
 	err    *Error
 	scope  *scope
 	joined bool // an element stands behind another one in its line
 	// script: the text has commands besides tables, as no listing has.
 	script bool
-	// depth is how deep blocks, files and expressions are in each other.
+	// depth is how deep blocks and expressions are in each other.
 	depth int
 	// pending are the elements of the sets that are being read.
 	pending []Element
@@ -32,17 +31,12 @@ type state struct {
 	tok, ahead token
 	peeked     bool
 	prevEnd    int // where the token in front of the current one ends
-	// outer are the files that include this one, the innermost last.
-	outer []lexer
 	// replaced are the tokens of variables that are still to be read, the innermost last.
 	replaced [][]token
 }
 
 // maxDepth bounds how deep blocks and expressions may be in each other: nft's own is lower (MAX_INCLUDE_DEPTH, scopes).
 const maxDepth = 60
-
-// maxIncludes bounds how many files are being read at a time.
-const maxIncludes = 1000
 
 // scope has the variables of a block.
 type scope struct {
@@ -59,26 +53,11 @@ func (s *scope) find(name string) (*scope, bool) {
 	return nil, false
 }
 
-func readText(name, src string, o Options, b *builder) *Error {
-	p := &parser{builder: b, options: o, scope: &scope{vars: map[string][]token{}}, selectors: map[Expr]Expr{}}
-	for variable, value := range o.Define {
-		p.scope.vars[variable] = tokens(value)
-	}
+func readText(name, src string, b *builder) *Error {
+	p := &parser{builder: b, scope: &scope{vars: map[string][]token{}}, selectors: map[Expr]Expr{}}
 	p.lexer = lexer{file: name, src: src, line: 1}
 	p.commands()
 	return p.err
-}
-
-// tokens cuts a text that is not part of a file.
-func tokens(src string) (all []token) {
-	l := lexer{src: src, line: 1}
-	for {
-		t := l.next()
-		if t.kind == endOfFile {
-			return all
-		}
-		all = append(all, t)
-	}
 }
 
 // fail keeps the first error and ends reading.
@@ -95,7 +74,7 @@ func (p *parser) failAt(t token, want string) {
 
 func (p *parser) stop() {
 	p.tok = token{kind: endOfFile, line: p.tok.line, column: p.tok.column, start: p.tok.start, end: p.tok.start}
-	p.peeked, p.replaced, p.outer, p.pos = false, nil, nil, len(p.src)
+	p.peeked, p.replaced, p.pos = false, nil, len(p.src)
 }
 
 // describe is how an error names what stands there.
@@ -170,11 +149,7 @@ func (p *parser) lexerOrReplaced() token {
 		}
 		p.replaced = p.replaced[:n-1]
 	}
-	t := p.next()
-	if n := len(p.outer); t.kind == endOfFile && n > 0 {
-		t.kind, p.lexer, p.outer = newline, p.outer[n-1], p.outer[:n-1]
-	}
-	return t
+	return p.next()
 }
 
 // is reports whether the current token is this punctuation.

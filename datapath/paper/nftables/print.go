@@ -79,6 +79,13 @@ func (p *printer) put(parts ...interface{}) {
 	}
 }
 
+// nonzero appends a number behind its name, if it is not 0.
+func (p *printer) nonzero(name string, n uint64) {
+	if n != 0 {
+		p.put(name, n)
+	}
+}
+
 func (p *printer) indent() {
 	for range p.tabs {
 		p.WriteByte('\t')

@@ -71,9 +71,7 @@ func (s SetStatement) print(p *printer) {
 
 func (m Meter) print(p *printer) {
 	p.put("meter ", m.Name)
-	if m.Size != 0 {
-		p.put(" size ", m.Size)
-	}
+	p.nonzero(" size ", m.Size)
 	p.put(" { ")
 	p.dynamic(m.Element)
 	p.put(" }")
@@ -293,13 +291,7 @@ func (x OSF) print(p *printer) {
 
 func (x Numgen) print(p *printer) {
 	p.put("numgen ", x.Mode, " mod ", x.Mod)
-	p.offset(x.Offset)
-}
-
-func (p *printer) offset(n uint64) {
-	if n != 0 {
-		p.put(" offset ", n)
-	}
+	p.nonzero(" offset ", x.Offset)
 }
 
 func (x JHash) print(p *printer) {
@@ -309,19 +301,17 @@ func (x JHash) print(p *printer) {
 	if x.Seeded {
 		p.put(" seed 0x", strconv.FormatUint(x.Seed, 16))
 	}
-	p.offset(x.Offset)
+	p.nonzero(" offset ", x.Offset)
 }
 
 func (x SymHash) print(p *printer) {
 	p.put("symhash mod ", x.Mod)
-	p.offset(x.Offset)
+	p.nonzero(" offset ", x.Offset)
 }
 
 func (x IPsec) print(p *printer) {
 	p.put("ipsec ", x.Direction)
-	if x.Number != 0 {
-		p.put(" spnum ", x.Number)
-	}
+	p.nonzero(" spnum ", x.Number)
 	if x.Family != "" {
 		p.put(" ", string(x.Family))
 	}

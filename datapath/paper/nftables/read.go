@@ -7,17 +7,6 @@ import (
 	"strings"
 )
 
-// Options say how to read.
-type Options struct {
-	// FS has the files that the text includes, and the file read itself: relative names are relative to its folder.
-	// Absolute names are those of FS without the slash in front. nil: an include is an error.
-	FS fs.FS
-	// IncludeDirs are searched next, as with nft -I.
-	IncludeDirs []string
-	// Define are values of variables, as with nft -D.
-	Define map[string]string
-}
-
 // maxSize bounds a file; a listing of ten thousand services has 30 MB.
 const maxSize = 1 << 30
 
@@ -26,12 +15,12 @@ const maxSize = 1 << 30
 //
 // A statement that is not understood becomes [Unknown]; an error is always an [*Error], for a text whose structure is not that
 // of a ruleset.
-func Read(name string, r io.Reader, o Options) (*Ruleset, error) {
+func Read(name string, r io.Reader) (*Ruleset, error) {
 	src, err := readAll(r)
 	if err != nil {
 		return nil, &Error{Position: Position{File: name}, Err: err}
 	}
-	return read(name, src, o)
+	return read(name, src)
 }
 
 // ReadExcerpt is Read for the ruleset in a text: see [Excerpt]. Of a text that is none, it reads what mend makes of it.
@@ -40,10 +29,10 @@ func ReadExcerpt(name string, r io.Reader, mend func(text string) (string, bool)
 	if err != nil {
 		return nil, err
 	}
-	ruleset, err := read(name, Excerpt(src), Options{})
+	ruleset, err := read(name, Excerpt(src))
 	if err != nil {
 		if plain, ok := mend(src); ok {
-			if mended, mendedErr := read(name, plain, Options{}); mendedErr == nil || !Looks(src) {
+			if mended, mendedErr := read(name, plain); mendedErr == nil || !Looks(src) {
 				return mended, mendedErr
 			}
 		}
@@ -51,13 +40,13 @@ func ReadExcerpt(name string, r io.Reader, mend func(text string) (string, bool)
 	return ruleset, err
 }
 
-func read(name, src string, o Options) (*Ruleset, error) {
+func read(name, src string) (*Ruleset, error) {
 	b := newBuilder()
 	var fault *Error
 	if strings.HasPrefix(strings.TrimLeft(src, " \t\r\n"), "{") { // as a text never begins
 		fault = readJSON(name, src, b)
 	} else {
-		fault = readText(name, unwrapped(src), o, b)
+		fault = readText(name, unwrapped(src), b)
 	}
 	if fault != nil {
 		return nil, fault

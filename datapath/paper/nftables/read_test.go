@@ -1,11 +1,8 @@
 package nftables
 
 import (
-	"errors"
-	"io/fs"
 	"strings"
 	"testing"
-	"testing/fstest"
 )
 
 // handWritten are files, and how nft would list them.
@@ -248,56 +245,6 @@ func TestHandWritten(t *testing.T) {
 	}
 }
 
-func TestIncludes(t *testing.T) {
-	files := fstest.MapFS{
-		"etc/nftables.conf":         {Data: []byte("include \"defs.nft\"\ntable inet t {\n\tinclude \"chains/*.nft\"\n\tinclude \"/etc/last.nft\"\n}\ninclude \"none/*.nft\"\n")},
-		"etc/defs.nft":              {Data: []byte("define port = 22")},
-		"etc/chains/a.nft":          {Data: []byte("chain a {\n\ttcp dport $port accept\n}")},
-		"etc/chains/b.nft":          {Data: []byte("chain b {\n\tcounter\n\tbogus\n}\n")},
-		"etc/last.nft":              {Data: []byte("chain z {\n\tdrop\n}\n")},
-		"etc/loop.nft":              {Data: []byte("include \"loop.nft\"\n")},
-		"etc/broken.nft":            {Data: []byte("include \"parts/open.nft\"\n")},
-		"etc/parts/open.nft":        {Data: []byte("table ip t {\n\tchain c {\n")},
-		"etc/wrong.nft":             {Data: []byte("\n  include \"missing.nft\"\n")},
-		"usr/share/nftables/in.nft": {Data: []byte("table ip shared {\n}\n")},
-		"etc/dirs.nft":              {Data: []byte("include \"in.nft\"")},
-	}
-	read := func(name string) (*Ruleset, error) {
-		f, err := files.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return Read(name, f, Options{FS: files, IncludeDirs: []string{"usr/share/nftables"}})
-	}
-	r, err := read("etc/nftables.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = "table inet t {\n\tchain a {\n\t\ttcp dport 22 accept\n\t}\n\n\tchain b {\n\t\tcounter\n\t\tbogus\n\t}\n\n\tchain z {\n\t\tdrop\n\t}\n}\n"
-	if d := firstDifference(want, printed(t, r, Format{})); d != "" {
-		t.Error(d)
-	}
-	unknown, ok := r.Tables[0].Chains[1].Rules[1].Statements[0].(Unknown)
-	if !ok || unknown.Position != (Position{"etc/chains/b.nft", 3, 2}) {
-		t.Errorf("unknown is at %v", unknown.Position)
-	}
-	if _, err := read("etc/dirs.nft"); err != nil {
-		t.Error(err)
-	}
-	for name, want := range map[string]string{
-		"etc/loop.nft":   "etc/loop.nft:1:9: \"loop.nft\" is not read: files include each other more than 1000 times",
-		"etc/broken.nft": "etc/broken.nft:2:1: the end of the file: want “}”",
-		"etc/wrong.nft":  "etc/wrong.nft:2:11: open usr/share/nftables/missing.nft: file does not exist",
-	} {
-		if _, err := read(name); err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", name, err, want)
-		}
-	}
-	if _, err := read("etc/wrong.nft"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v does not tell that the file is missing", err)
-	}
-}
-
 // TestErrors: an error names the place, what stands there, and what was expected.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
@@ -318,7 +265,7 @@ func TestErrors(t *testing.T) {
 		"{\"other\": []}":                      "f:1:1: “{”: want an object with an array \"nftables\"",
 		"{\"nftables\": [ {}, ]}":              "f:1:16: “{”: want an object of one member such as \"table\"",
 	} {
-		_, err := Read("f", strings.NewReader(text), Options{})
+		_, err := Read("f", strings.NewReader(text))
 		if err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
@@ -391,11 +338,8 @@ func TestJSONCommands(t *testing.T) {
 }
 
 func TestDefine(t *testing.T) {
-	r, err := Read("f", strings.NewReader("table ip $name {\n chain c {\n type filter hook input priority $prio;\n tcp dport $ports accept\n }\n}\n"),
-		Options{Define: map[string]string{"name": "t", "ports": "{ 1, 2 }", "prio": "\"filter - 10\""}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := readString(t, "f", "define name = t\ndefine ports = { 1, 2 }\ndefine prio = \"filter - 10\"\n"+
+		"table ip $name {\n chain c {\n type filter hook input priority $prio;\n tcp dport $ports accept\n }\n}\n")
 	if d := firstDifference("table ip t {\n\tchain c {\n\t\ttype filter hook input priority filter - 10;\n\t\ttcp dport { 1, 2 } accept\n\t}\n}\n", printed(t, r, Format{})); d != "" {
 		t.Error(d)
 	}

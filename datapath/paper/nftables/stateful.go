@@ -1,6 +1,9 @@
 package nftables
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // stateful reads the statements that elements of sets may have too; nil: here is none.
 func (p *parser) stateful() Statement {
@@ -8,22 +11,15 @@ func (p *parser) stateful() Statement {
 		return nil
 	}
 	switch p.tok.text {
-	case "counter":
-		p.advance()
-		if p.takeWord("name") {
-			return ObjectRef{Kind: "counter", Name: p.keyed(any)}
-		}
-		return p.counterNumbers(Counter{})
-	case "quota":
-		p.advance()
-		if p.takeWord("name") {
-			return ObjectRef{Kind: "quota", Name: p.keyed(any)}
-		}
-		return p.quota()
-	case "limit":
-		p.advance()
-		if p.takeWord("name") {
-			return ObjectRef{Kind: "limit", Name: p.keyed(any)}
+	case "counter", "quota", "limit":
+		kind := p.name("")
+		switch {
+		case p.takeWord("name"):
+			return ObjectRef{Kind: kind, Name: p.keyed(any)}
+		case kind == "counter":
+			return p.counterNumbers(Counter{})
+		case kind == "quota":
+			return p.quota()
 		}
 		p.expectWord("rate")
 		return p.limit()
@@ -33,10 +29,7 @@ func (p *parser) stateful() Statement {
 		}
 		p.advance()
 		p.advance()
-		c := ConnLimit{Over: p.takeWord("over")}
-		p.takeWord("until")
-		c.Count = p.number()
-		return c
+		return ConnLimit{Over: p.over(), Count: p.number()}
 	case "last":
 		p.advance()
 		l := Last{}
@@ -84,11 +77,7 @@ func (p *parser) quota() Quota {
 func (p *parser) limit() Limit {
 	l := Limit{Over: p.over(), Rate: p.number(), Unit: "packets"}
 	if p.is(word) {
-		unit, per, split := cutUnit(p.name(""))
-		l.Unit = unit
-		if split {
-			l.Per = per
-		}
+		l.Unit, l.Per, _ = strings.Cut(p.name(""), "/") // "mbytes/second" is one word
 	}
 	if l.Per == "" {
 		p.expect('/')
@@ -105,16 +94,6 @@ func (p *parser) limit() Limit {
 
 // defaultBurst is the burst of a limit of packets that gives none (nftables, src/parser_bison.y, limit_burst_pkts).
 const defaultBurst = 5
-
-// cutUnit cuts "mbytes/second", which is one word.
-func cutUnit(w string) (unit, per string, split bool) {
-	for i := range len(w) {
-		if w[i] == '/' {
-			return w[:i], w[i+1:], true
-		}
-	}
-	return w, "", false
-}
 
 func (c Counter) print(p *printer) {
 	p.put("counter")

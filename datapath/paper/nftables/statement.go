@@ -10,7 +10,6 @@ type Statement interface {
 
 // ObjectBody is what an [Object] holds.
 type ObjectBody interface {
-	objectBody()
 	// printBody prints the lines in the braces, each behind its indentation.
 	printBody(p *printer)
 }
@@ -252,13 +251,3 @@ func (Meter) statement()        {}
 func (FlowAdd) statement()      {}
 func (XT) statement()           {}
 func (Unknown) statement()      {}
-
-func (Counter) objectBody()       {}
-func (Quota) objectBody()         {}
-func (Limit) objectBody()         {}
-func (CTHelper) objectBody()      {}
-func (CTTimeout) objectBody()     {}
-func (CTExpectation) objectBody() {}
-func (Synproxy) objectBody()      {}
-func (Secmark) objectBody()       {}
-func (Unknown) objectBody()       {}

@@ -24,7 +24,7 @@ func BenchmarkCompile(b *testing.B) {
 		fmt.Fprintf(&services, "10.96.%d.%d . tcp . 80 : goto service-%d,\n", i/250, i%250+1, i)
 	}
 	rs, err := nftables.Read("rules", strings.NewReader("table ip kube-proxy {\n\tmap service-ips {\n\t\ttype ipv4_addr . inet_proto . inet_service : verdict\n\t\telements = { "+services.String()+
-		" }\n\t}\n"+text.String()+"\tchain nat-prerouting {\n\t\ttype nat hook prerouting priority dstnat;\n\t\tip daddr . meta l4proto . th dport vmap @service-ips\n\t}\n}\n"), nftables.Options{})
+		" }\n\t}\n"+text.String()+"\tchain nat-prerouting {\n\t\ttype nat hook prerouting priority dstnat;\n\t\tip daddr . meta l4proto . th dport vmap @service-ips\n\t}\n}\n"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestListings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rs, err := nftables.Read(filepath.Base(name), strings.NewReader(string(text)), nftables.Options{})
+		rs, err := nftables.Read(filepath.Base(name), strings.NewReader(string(text)))
 		if err != nil {
 			t.Fatal(err)
 		}

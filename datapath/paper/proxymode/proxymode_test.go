@@ -48,7 +48,7 @@ func TestOfRuleset(t *testing.T) {
 		"table inet filter {\n}\ntable ip6 kube-proxy {\n}\n": "kube-proxy in nftables mode, table ip6 kube-proxy, line 3",
 		"table inet kube-proxy {\n}\n":                        "unknown, ",
 	} {
-		r, err := nftables.Read("rules", strings.NewReader(text), nftables.Options{})
+		r, err := nftables.Read("rules", strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}

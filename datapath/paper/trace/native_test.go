@@ -23,7 +23,7 @@ func TestHandles(t *testing.T) {
 {"chain": {"family": "inet", "table": "f", "name": "in", "handle": 2, "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}},
 {"rule": {"family": "inet", "table": "f", "chain": "in", "handle": 7, "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 22}}, {"drop": null}]}}]}`, 0, 7},
 	} {
-		rs, err := nftables.Read(name, strings.NewReader(c.ruleset), nftables.Options{})
+		rs, err := nftables.Read(name, strings.NewReader(c.ruleset))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestHandles(t *testing.T) {
 // bytes has no headers.
 func TestHostileRuleset(t *testing.T) {
 	compile := func(chains string) (*netfilter.Machine, error) {
-		rs, err := nftables.Read("file", strings.NewReader("table inet f {\n"+chains+"\n}\n"), nftables.Options{})
+		rs, err := nftables.Read("file", strings.NewReader("table inet f {\n"+chains+"\n}\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestRejectWithoutCode(t *testing.T) {
 	}
 }
 `
-	rs, err := nftables.Read("rules", strings.NewReader(rules), nftables.Options{})
+	rs, err := nftables.Read("rules", strings.NewReader(rules))
 	if err != nil {
 		t.Fatal(err)
 	}
