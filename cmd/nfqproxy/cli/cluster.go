@@ -59,7 +59,7 @@ func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.R
 		return objects, config, err
 	}}
 	if f.history != "" {
-		if err := excludes(f.cmd.Flags(), "history", "server", "cluster", "daemonset", "token-file"); err != nil {
+		if err := excludeHistory(f.cmd.Flags(), "server", "cluster", "daemonset", "token-file"); err != nil {
 			return nil, err
 		}
 		h, err := openHistory(f.history, stderr)

@@ -62,15 +62,11 @@ func readHost(stdin io.Reader, stderr io.Writer, path string, family iptables.Fa
 		return readBundle(stderr, path)
 	}
 	h := &audit.Host{Name: rulesName(path)}
-	in := stdin
-	if path != "-" {
-		file, err := openFile(path)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
+	in, err := openInput(stdin, path)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	text := bufio.NewReaderSize(in, peeked)
 	begin, err := text.Peek(peeked)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -113,7 +109,7 @@ func readBundle(stderr io.Writer, path string) (*audit.Host, error) {
 	h := &audit.Host{Name: path}
 	var files []ruleFile
 	for _, r := range n.IPTables(iptables.FamilyUnknown) {
-		files = append(files, ruleFile{name: r.File, family: r.Family, backend: r.Backend, open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Text)), nil }})
+		files = append(files, savedFile(r))
 	}
 	if h.Dumps, err = readRules(stderr, files, iptables.FamilyUnknown); err != nil {
 		return nil, err

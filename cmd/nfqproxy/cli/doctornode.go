@@ -42,19 +42,11 @@ func readIPVS(stderr io.Writer, name string) (*ipvs.State, error) {
 	if name == "" {
 		return nil, nil
 	}
-	file, err := openFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("--ipvs: %w", err)
-	}
-	defer file.Close()
-	s, err := readPasted(file, ipvs.Read, ipvs.IsLine)
-	if err != nil {
-		return nil, fmt.Errorf("--ipvs %w", cmp.Or(foreignFile([]string{name}, "--ipvs"), fmt.Errorf("%s: %w", name, err)))
-	}
-	if n := len(s.Excerpt); n > 0 {
+	s, err := readPastedFile("--ipvs", name, ipvs.Read, ipvs.IsLine)
+	if err == nil && len(s.Excerpt) > 0 {
 		note(stderr, fmt.Sprintf("%s is part of a listing: real servers of %s may be missing, and other virtual servers", name, strings.Join(s.Excerpt, ", ")))
 	}
-	return s, nil
+	return s, err
 }
 
 // maxPasted is the size of the largest output of another program that is read, in bytes.
@@ -75,6 +67,19 @@ func readPasted[T any](in io.Reader, read func(io.Reader) (T, error), content fu
 	return read(strings.NewReader(pasted.Uncover(string(text), content)))
 }
 
+// readPastedFile is readPasted for the file of a flag. An error names the flag that the file is for, if it is another one.
+func readPastedFile[T any](flag, name string, read func(io.Reader) (T, error), content func(line string) bool) (result T, err error) {
+	file, err := openFile(name)
+	if err != nil {
+		return result, fmt.Errorf("%s: %w", flag, err)
+	}
+	defer file.Close()
+	if result, err = readPasted(file, read, content); err != nil {
+		err = fmt.Errorf("%s %w", flag, cmp.Or(foreignFile([]string{name}, flag), fmt.Errorf("%s: %w", name, err)))
+	}
+	return result, err
+}
+
 // ofEntries returns the findings about connection entries that contradict the objects.
 func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.Writer) ([]diagnose.Finding, error) {
 	if path := bundleIn(f.table.name); path != "" {
@@ -83,14 +88,9 @@ func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.
 	if len(f.rules) > 0 || f.node.given() || f.server != "" || f.daemons.flags.Changed("cluster") {
 		return nil, errors.New("--conntrack cannot be used with --rules, --ipvs, --server and --cluster: give the objects with --objects or --kubeconfig")
 	}
-	file, err := openFile(f.node.conntrack)
-	if err != nil {
-		return nil, fmt.Errorf("--conntrack: %w", err)
-	}
-	defer file.Close()
 	masked := 0
 	var cut *conntracklist.Error
-	entries, err := readPasted(file, func(in io.Reader) ([]conntracklist.Entry, error) {
+	entries, err := readPastedFile("--conntrack", f.node.conntrack, func(in io.Reader) ([]conntracklist.Entry, error) {
 		text, err := io.ReadAll(in)
 		if err != nil {
 			return nil, err
@@ -100,13 +100,13 @@ func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.
 		if errors.As(err, &cut) && cut.Cut {
 			err = nil
 		}
+		if err == nil && len(entries) == 0 {
+			err = errors.New("no connection entries: give the output of conntrack -L, as root")
+		}
 		return entries, err
 	}, conntracklist.IsLine)
-	if err == nil && len(entries) == 0 {
-		err = errors.New("no connection entries: give the output of conntrack -L, as root")
-	}
 	if err != nil {
-		return nil, fmt.Errorf("--conntrack %w", cmp.Or(foreignFile([]string{f.node.conntrack}, "--conntrack"), fmt.Errorf("%s: %w", f.node.conntrack, err)))
+		return nil, err
 	}
 	if masked > 0 {
 		note(stderr, fmt.Sprintf("%s has %s with masked addresses, left out: what they show is not known", f.node.conntrack, quantity.Count(masked, "entry")))

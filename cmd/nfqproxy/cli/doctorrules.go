@@ -172,7 +172,7 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 				found = append(found, *full)
 			}
 		}
-		for _, l := range v.trackingLosses(hasCode(found, diagnose.TableNearlyFull)) {
+		for _, l := range v.trackingLosses(found) {
 			l.Object = v.object()
 			found = append(found, l)
 		}
@@ -187,16 +187,13 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 }
 
 // trackingLosses are the findings about what connection tracking has dropped on the node of a bundle.
-func (v *nodeView) trackingLosses(full bool) []diagnose.Finding {
+func (v *nodeView) trackingLosses(found []diagnose.Finding) []diagnose.Finding {
 	stats, ok := v.in.node.TrackingStats()
 	if !ok {
 		return nil
 	}
+	full := slices.ContainsFunc(found, func(f diagnose.Finding) bool { return f.Code == diagnose.TableNearlyFull })
 	return diagnose.TrackingLosses(v.name, stats.EarlyDrop, stats.Drop, stats.InsertFailed, full)
-}
-
-func hasCode(found []diagnose.Finding, code diagnose.Code) bool {
-	return slices.ContainsFunc(found, func(f diagnose.Finding) bool { return f.Code == code })
 }
 
 // examineServers returns the findings about virtual servers.

@@ -304,18 +304,13 @@ func (e *explainer) note(p *decision.Packet, r *flow.Record) {
 
 // explainAll explains one packet a line, up to the first invalid line.
 func (e *explainer) explainAll(name string, stdin io.Reader) error {
-	in := stdin
-	if name == "-" {
-		name = "standard input"
-	} else {
-		file, err := openFile(name)
-		if err != nil {
-			return fmt.Errorf("--packets: %w", err)
-		}
-		defer file.Close()
-		in = file
+	in, err := openInput(stdin, name)
+	if err != nil {
+		return fmt.Errorf("--packets: %w", err)
 	}
-	err := readQuestions(flushing{in, e.out}, e.explain)
+	defer in.Close()
+	name = rulesName(name)
+	err = readQuestions(flushing{in, e.out}, e.explain)
 	switch {
 	case err != nil:
 		return fmt.Errorf("--packets: %s: %w", name, err)

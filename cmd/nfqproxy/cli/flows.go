@@ -127,8 +127,8 @@ func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 var (
 	verdicts = spelled(flow.Verdicts())
 	reasons  = spelled(flow.Reasons())
-	states   = codes(flow.States())
-	events   = codes(flow.Events())
+	states   = spelled(flow.States())
+	events   = spelled(flow.Events())
 )
 
 // spelled are the codes of values, as records have them.
@@ -136,15 +136,6 @@ func spelled[T fmt.Stringer](values []T) []string {
 	var all []string
 	for _, v := range values {
 		all = append(all, v.String())
-	}
-	return all
-}
-
-// codes are those of states or events.
-func codes(states []flow.State) []string {
-	var all []string
-	for _, s := range states {
-		all = append(all, s.String())
 	}
 	return all
 }
@@ -227,7 +218,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 		}
 	}
 	if f.history != "" {
-		if err := excludes(flags, "history", "follow", "walk", "server", "lab", "cluster", "daemonset", "kubeconfig", "context", "token-file"); err != nil {
+		if err := excludeHistory(flags, "follow", "walk", "server", "lab", "cluster", "daemonset", "kubeconfig", "context", "token-file"); err != nil {
 			return err
 		}
 	}

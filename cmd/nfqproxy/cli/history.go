@@ -42,11 +42,11 @@ func openHistory(dir string, stderr io.Writer) (*history.History, error) {
 	return h, nil
 }
 
-// excludes returns an error if one of the flags is given beside another one.
-func excludes(flags *pflag.FlagSet, flag string, others ...string) error {
+// excludeHistory returns an error if one of the flags is given beside --history.
+func excludeHistory(flags *pflag.FlagSet, others ...string) error {
 	for _, o := range others {
 		if flags.Changed(o) {
-			return fmt.Errorf("--%s and --%s cannot be used together: give one of them", flag, o)
+			return fmt.Errorf("--history and --%s cannot be used together: give one of them", o)
 		}
 	}
 	return nil
@@ -72,6 +72,23 @@ func timeOfDay(text string, now time.Time) (time.Time, error) {
 	return f.Since, nil
 }
 
+// changedTopology is an Observer that reports in its topology what this program adds.
+type changedTopology struct {
+	observe.Observer
+	change func(*observe.Topology)
+}
+
+// Topology returns the changed topology.
+func (c *changedTopology) Topology(ctx context.Context) (*observe.Topology, error) {
+	t, err := c.Observer.Topology(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := *t
+	c.change(&known)
+	return &known, nil
+}
+
 // withHistory is an Observer of the present whose lists of flows until a time, and single flows that it does not know any more, come from
 // a history.
 type withHistory struct {
@@ -84,17 +101,6 @@ func (w *withHistory) Flows(ctx context.Context, q observe.FlowQuery, each func(
 		return w.history.Flows(ctx, q, each)
 	}
 	return w.Observer.Flows(ctx, q, each)
-}
-
-// Topology returns the topology, which says that there is a history.
-func (w *withHistory) Topology(ctx context.Context) (*observe.Topology, error) {
-	t, err := w.Observer.Topology(ctx)
-	if err != nil {
-		return nil, err
-	}
-	known := *t
-	known.HasHistory = true
-	return &known, nil
 }
 
 func (w *withHistory) Flow(ctx context.Context, id string) (*flow.Record, error) {

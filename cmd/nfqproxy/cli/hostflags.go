@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -37,19 +36,14 @@ func (f *hostFlags) load(h *netfilter.Host) (*netfilter.Host, error) {
 	h.NoForwarding = h.NoForwarding || f.noForwarding
 	h.RouteLocalnet = h.RouteLocalnet || f.routeLocalnet
 	for _, name := range f.files {
-		file, err := openFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("--host: %w", err)
-		}
-		more, err := readPasted(file, func(in io.Reader) (netfilter.Host, error) {
+		more, err := readPastedFile("--host", name, func(in io.Reader) (netfilter.Host, error) {
 			more := *h
 			more.Interfaces, more.Routes, more.Tables = slices.Clip(h.Interfaces), slices.Clip(h.Routes), maps.Clone(h.Tables)
 			err := more.Read(in)
 			return more, err
 		}, listOfIP.MatchString)
-		_ = file.Close()
 		if err != nil {
-			return nil, fmt.Errorf("--host %w", cmp.Or(foreignFile([]string{name}, "--host"), fmt.Errorf("%s: %w", name, err)))
+			return nil, err
 		}
 		*h = more
 	}

@@ -60,10 +60,10 @@ func newLabPodCommand() *cobra.Command {
   nfqproxy lab pod rm shop/web-9 --grace 0s`,
 	}
 	cmd.AddCommand(newLabPodAddCommand(), newLabPodRemoveCommand(),
-		newLabPodReadyCommand("unready", "Make a pod not ready, whatever its readiness probe finds", false),
-		newLabPodReadyCommand("ready", "Make a pod ready again, if its readiness probe succeeds", true),
-		newLabPodServerCommand("stop", "Stop the built-in server of a pod: it refuses connections", false),
-		newLabPodServerCommand("start", "Start the built-in server of a pod again", true))
+		newLabPodChangeCommand("unready", "Make a pod not ready, whatever its readiness probe finds", readiness(false)),
+		newLabPodChangeCommand("ready", "Make a pod ready again, if its readiness probe succeeds", readiness(true)),
+		newLabPodChangeCommand("stop", "Stop the built-in server of a pod: it refuses connections", serving(false)),
+		newLabPodChangeCommand("start", "Start the built-in server of a pod again", serving(true)))
 	group(cmd)
 	return cmd
 }
@@ -144,29 +144,22 @@ func newLabPodRemoveCommand() *cobra.Command {
 	return cmd
 }
 
-func newLabPodReadyCommand(use, short string, ready bool) *cobra.Command {
-	var name, namespace string
-	cmd := &cobra.Command{
-		Use:   use + " POD",
-		Short: short,
-		Args:  exactly(1, "a pod"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeLab(cmd.OutOrStdout(), name, lab.Change{Ready: &lab.Readiness{Pod: inNamespace(namespace, args[0]), Ready: ready}})
-		},
-	}
-	objectNamespaceFlag(cmd, &namespace)
-	labFlag(cmd, &name)
-	return cmd
+func readiness(ready bool) func(pod string) lab.Change {
+	return func(pod string) lab.Change { return lab.Change{Ready: &lab.Readiness{Pod: pod, Ready: ready}} }
 }
 
-func newLabPodServerCommand(use, short string, running bool) *cobra.Command {
+func serving(running bool) func(pod string) lab.Change {
+	return func(pod string) lab.Change { return lab.Change{Server: &lab.Serving{Pod: pod, Running: running}} }
+}
+
+func newLabPodChangeCommand(use, short string, change func(pod string) lab.Change) *cobra.Command {
 	var name, namespace string
 	cmd := &cobra.Command{
 		Use:   use + " POD",
 		Short: short,
 		Args:  exactly(1, "a pod"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeLab(cmd.OutOrStdout(), name, lab.Change{Server: &lab.Serving{Pod: inNamespace(namespace, args[0]), Running: running}})
+			return changeLab(cmd.OutOrStdout(), name, change(inNamespace(namespace, args[0])))
 		},
 	}
 	objectNamespaceFlag(cmd, &namespace)

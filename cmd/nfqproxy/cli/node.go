@@ -54,19 +54,20 @@ func newRuleInput(stdin io.Reader, rules []string, node string) (*ruleInput, err
 func inputOf(n *savednode.Node) *ruleInput {
 	in := &ruleInput{node: n}
 	for _, r := range n.IPTables(iptables.FamilyUnknown) {
-		in.add(r)
+		in.files = append(in.files, savedFile(r))
 	}
 	if r, ok := n.NFTables(); ok {
-		in.add(r)
+		in.files = append(in.files, savedFile(r))
 	}
 	return in
 }
 
-func (in *ruleInput) add(r savednode.Rules) {
-	in.files = append(in.files, ruleFile{
+// savedFile is a file of a bundle.
+func savedFile(r savednode.Rules) ruleFile {
+	return ruleFile{
 		name: r.File, family: r.Family, backend: r.Backend,
 		open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Text)), nil },
-	})
+	}
 }
 
 // flag names the flag in messages.
@@ -79,10 +80,8 @@ func (in *ruleInput) flag() string {
 
 // dumps reads all rules; the family is used where the text does not show it.
 func (in *ruleInput) dumps(stderr io.Writer, family iptables.Family) ([]*iptables.Dump, error) {
-	if in.node != nil {
-		if len(in.files) == 0 {
-			return nil, fmt.Errorf("--node %s: the bundle has no rules%s", in.node.Path, in.why())
-		}
+	if in.node != nil && len(in.files) == 0 {
+		return nil, fmt.Errorf("--node %s: the bundle has no rules%s", in.node.Path, in.why())
 	}
 	dumps, err := readRules(stderr, in.files, family)
 	if err != nil {

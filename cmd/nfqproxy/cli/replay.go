@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/nfqproxy/nfqproxy/control/view/terminal"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
@@ -141,23 +140,18 @@ func (f *replayFlags) check() error {
 }
 
 func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	in := stdin
-	if name == "-" {
-		if slices.Contains(f.rules, "-") {
-			return errors.New("--rules - and FILE -: only one of them can be standard input")
-		}
-		if f.table.readsStdin() {
-			return errors.New("--objects - and FILE -: only one of them can be standard input")
-		}
-		name = "standard input"
-	} else {
-		file, err := openFile(name)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		in = file
+	switch {
+	case name == "-" && slices.Contains(f.rules, "-"):
+		return errors.New("--rules - and FILE -: only one of them can be standard input")
+	case name == "-" && f.table.readsStdin():
+		return errors.New("--objects - and FILE -: only one of them can be standard input")
 	}
+	in, err := openInput(stdin, name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	name = rulesName(name)
 	out, err := createOutput(f.write, stdout, f.output == "pcap")
 	if err != nil {
 		return err
@@ -205,7 +199,7 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 		return fmt.Errorf("--generation requires a flow log, but %s is a capture", name)
 	case f.given("balance"):
 		return fmt.Errorf("--balance requires a flow log, but %s is a capture, which does not show when connections end", name)
-	case f.output == "pcap" && out.isTerminal():
+	case f.output == "pcap" && width(out.Writer) != nil:
 		return errors.New("-o pcap: standard output is a terminal: give --write FILE, or redirect the output")
 	}
 	decider, err := f.decider(stdin, stderr)
@@ -260,6 +254,17 @@ func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider
 	return replay.ByTable(in.table, draws, f.walk != text.WalkNone), nil
 }
 
+// writeReport writes a report, as JSON or as text.
+func (f *replayFlags) writeReport(out io.Writer, report io.WriterTo) (err error) {
+	if f.output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", " ")
+		return e.Encode(report)
+	}
+	_, err = report.WriteTo(out)
+	return err
+}
+
 // output is standard output, or a file that has its name only once it is complete.
 type output struct {
 	io.Writer
@@ -283,11 +288,6 @@ func createOutput(name string, stdout io.Writer, binary bool) (*output, error) {
 		return &output{file, file, name}, nil
 	}
 	return &output{terminal.NewWriter(file), file, name}, nil
-}
-
-func (o *output) isTerminal() bool {
-	f, ok := terminal.File(o.Writer)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // keep renames the complete file to its final name.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,11 +50,5 @@ func (f *replayFlags) writeEstimate(name string, in io.Reader, of *input, out io
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if f.output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", " ")
-		return e.Encode(report)
-	}
-	_, err = report.WriteTo(out)
-	return err
+	return f.writeReport(out, report)
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,14 +86,8 @@ func (f *replayFlags) whatIf(name string, in, stdin io.Reader, out *bufio.Writer
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if f.output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", " ")
-		return e.Encode(report)
-	}
-	if report.Elsewhere+report.Failed+report.Served > 0 {
+	if f.output != "json" && report.Elsewhere+report.Failed+report.Served > 0 {
 		fmt.Fprintln(out)
 	}
-	_, err = report.WriteTo(out)
-	return err
+	return f.writeReport(out, report)
 }

@@ -38,12 +38,7 @@ func ruleFiles(stdin io.Reader, paths []string) ([]ruleFile, error) {
 		if savednode.IsBundle(path) {
 			return nil, fmt.Errorf("%s: is a directory or an archive: want a file with rules (--node takes a bundle)", path)
 		}
-		files[i] = ruleFile{name: rulesName(path), path: path, open: func() (io.ReadCloser, error) {
-			if path == "-" {
-				return io.NopCloser(stdin), nil
-			}
-			return openFile(path)
-		}}
+		files[i] = ruleFile{name: rulesName(path), path: path, open: func() (io.ReadCloser, error) { return openInput(stdin, path) }}
 	}
 	return files, nil
 }
@@ -254,6 +249,14 @@ func dumpName(d *iptables.Dump, all []*iptables.Dump) string {
 		return fmt.Sprintf("%s, line %d", d.File, d.Tables[0].Line)
 	}
 	return d.File
+}
+
+// openInput opens a file to read from, or standard input for -. An error names the file.
+func openInput(stdin io.Reader, path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(stdin), nil
+	}
+	return openFile(path)
 }
 
 // openFile opens a file to read from. An error names it.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -247,16 +246,7 @@ func readSets(name string) (map[string]*iptables.Set, error) {
 	if name == "" {
 		return nil, nil
 	}
-	file, err := openFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("--sets: %w", err)
-	}
-	defer file.Close()
-	sets, err := readPasted(file, iptables.ParseSets, iptables.IsSetLine)
-	if err != nil {
-		return nil, fmt.Errorf("--sets %w", cmp.Or(foreignFile([]string{name}, "--sets"), fmt.Errorf("%s: %w", name, err)))
-	}
-	return sets, nil
+	return readPastedFile("--sets", name, iptables.ParseSets, iptables.IsSetLine)
 }
 
 // packetFlags are a packet of a trace.

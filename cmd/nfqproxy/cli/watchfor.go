@@ -35,7 +35,7 @@ type watchFlags struct {
 }
 
 // failing are the states that watch-for waits for by default.
-var failing = codes([]flow.State{flow.Refused, flow.Unanswered, flow.Reset, flow.Rejected, flow.Dropped, flow.Failed})
+var failing = spelled([]flow.State{flow.Refused, flow.Unanswered, flow.Reset, flow.Rejected, flow.Dropped, flow.Failed})
 
 func newWatchForCommand(connect connector) *cobra.Command {
 	var f watchFlags

@@ -101,7 +101,8 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 		if err != nil {
 			return err
 		}
-		c.Observer = &withHistory{c.Observer, h}
+		known := &changedTopology{c.Observer, func(t *observe.Topology) { t.HasHistory = true }}
+		c.Observer = &withHistory{known, h}
 	}
 	if _, err := c.Observer.Topology(ctx); err != nil { // before a page with the error only is opened
 		return err
@@ -135,7 +136,7 @@ func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool,
 		return o, d, nil
 	}
 	d.Objects = objects.get
-	return &answering{o}, d, nil
+	return &changedTopology{o, func(t *observe.Topology) { t.CanWhy = true }}, d, nil
 }
 
 // show prints the address of a page, and opens it.
@@ -163,20 +164,6 @@ func openPage(url string) {
 	if cmd.Start() == nil { // the address is printed anyway
 		go func() { _ = cmd.Wait() }()
 	}
-}
-
-// answering is an Observer beside a Doctor that knows the objects.
-type answering struct{ observe.Observer }
-
-// Topology returns the topology, which reports that questions are answered.
-func (a *answering) Topology(ctx context.Context) (*observe.Topology, error) {
-	t, err := a.Observer.Topology(ctx)
-	if err != nil {
-		return nil, err
-	}
-	known := *t
-	known.CanWhy = true
-	return &known, nil
 }
 
 // objectsFor is how long objects of the API server count as new: a page requests findings all the time, and

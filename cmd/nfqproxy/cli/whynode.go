@@ -141,7 +141,7 @@ func (f *whyFlags) see(answer *diagnose.Answer, v *nodeView, cluster *diagnose.C
 		}
 	}
 	if answer.Node == v.name {
-		for _, l := range v.trackingLosses(hasCode(answer.Notes, diagnose.TableNearlyFull)) {
+		for _, l := range v.trackingLosses(answer.Notes) {
 			if l.Code != diagnose.SameTuple || answer.Record != nil && answer.Record.Protocol == decision.UDP.String() {
 				answer.Notes = append(answer.Notes, l)
 			}
