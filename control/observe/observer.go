@@ -6,8 +6,11 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/netip"
 	"strings"
 	"time"
@@ -40,6 +43,48 @@ type Observer interface {
 	// Holder returns the Holder; nil: holding flows is not supported.
 	Holder() Holder
 }
+
+// OnlyFlows is the part of an [Observer] that has only flows: it refuses everything else.
+type OnlyFlows struct {
+	// Refusal is the message, with %s for what the observer does not have; empty: a general one.
+	Refusal string
+}
+
+func (o OnlyFlows) refuse(what string) error {
+	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf(cmp.Or(o.Refusal, "only flows are known here, and no %s"), what)}
+}
+
+// Services returns an error.
+func (o OnlyFlows) Services(context.Context, ServiceQuery) (*Services, error) {
+	return nil, o.refuse("counts of Services")
+}
+
+// Tables returns an error.
+func (o OnlyFlows) Tables(context.Context) ([]Table, error) { return nil, o.refuse("service tables") }
+
+// Stats returns an error.
+func (o OnlyFlows) Stats(context.Context) ([]Stats, error) { return nil, o.refuse("counters") }
+
+// Status returns an error.
+func (o OnlyFlows) Status(context.Context) ([]Status, error) {
+	return nil, o.refuse("status of daemons")
+}
+
+// Objects returns an error.
+func (o OnlyFlows) Objects(context.Context, ObjectsQuery) (*TableObjects, error) {
+	return nil, o.refuse("objects")
+}
+
+// Topology returns an error.
+func (o OnlyFlows) Topology(context.Context) (*Topology, error) { return nil, o.refuse("topology") }
+
+// Explain returns an error.
+func (o OnlyFlows) Explain(context.Context, Question) (*flow.Record, error) {
+	return nil, o.refuse("service tables")
+}
+
+// Holder returns nil.
+func (o OnlyFlows) Holder() Holder { return nil }
 
 // ServiceStreamer is an optional interface of an [Observer] that returns services one by one, so
 // that they are never all in memory.

@@ -21,6 +21,8 @@ type History struct {
 	Dir string
 	// Warn is called with each file that cannot be read, which is skipped; nil: it is an error.
 	Warn func(error)
+
+	observe.OnlyFlows
 }
 
 var _ observe.Observer = (*History)(nil)
@@ -180,46 +182,3 @@ func (h *History) Flow(ctx context.Context, id string) (found *flow.Record, err 
 	}
 	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("flow %q is not in the history %s", id, h.Dir)}
 }
-
-// errNotKept is the answer to what a history does not have.
-func errNotKept(what string) error {
-	return &observe.Error{Status: http.StatusNotFound, Message: "a history has no " + what + ", only flows"}
-}
-
-// Services returns an error.
-func (h *History) Services(context.Context, observe.ServiceQuery) (*observe.Services, error) {
-	return nil, errNotKept("services")
-}
-
-// Tables returns an error.
-func (h *History) Tables(context.Context) ([]observe.Table, error) {
-	return nil, errNotKept("service tables")
-}
-
-// Stats returns an error.
-func (h *History) Stats(context.Context) ([]observe.Stats, error) {
-	return nil, errNotKept("counters")
-}
-
-// Status returns an error.
-func (h *History) Status(context.Context) ([]observe.Status, error) {
-	return nil, errNotKept("status of daemons")
-}
-
-// Objects returns an error.
-func (h *History) Objects(context.Context, observe.ObjectsQuery) (*observe.TableObjects, error) {
-	return nil, errNotKept("objects")
-}
-
-// Topology returns an error.
-func (h *History) Topology(context.Context) (*observe.Topology, error) {
-	return nil, errNotKept("topology")
-}
-
-// Explain returns an error.
-func (h *History) Explain(context.Context, observe.Question) (*flow.Record, error) {
-	return nil, errNotKept("service tables")
-}
-
-// Holder returns nil.
-func (h *History) Holder() observe.Holder { return nil }

@@ -46,6 +46,7 @@ import (
 // Source is the [observe.Observer] of a Hubble: hubble-relay's or a node's. It has flows and nodes, and no services, service
 // tables, topology and steps. It is safe for concurrent use.
 type Source struct {
+	observe.OnlyFlows // but for nodes
 	// Note is called with advice about what the records lack, once for each node; nil: nowhere. Set it before the first use.
 	Note func(string)
 
@@ -56,6 +57,8 @@ type Source struct {
 }
 
 var _ observe.Observer = (*Source)(nil)
+
+var only = observe.OnlyFlows{Refusal: "Hubble has no %s, only flows: use nfqproxy flows or record"}
 
 // The schemes of servers.
 const (
@@ -82,7 +85,7 @@ func Open(server string) (*Source, error) {
 		return nil, fmt.Errorf("server %q: %w", server, err)
 	}
 	short, _, _ := strings.Cut(server, "?")
-	return &Source{server: short, client: hubblepb.NewObserverClient(conn), now: time.Now}, nil
+	return &Source{OnlyFlows: only, server: short, client: hubblepb.NewObserverClient(conn), now: time.Now}, nil
 }
 
 var errAddress = errors.New("want hubble://HOST:PORT, hubble+tls://HOST:PORT or hubble+unix:/PATH")
@@ -247,36 +250,3 @@ func (s *Source) Status(ctx context.Context) ([]observe.Status, error) {
 func connected(n *hubblepb.Node) bool {
 	return n.GetState() == hubblepb.NodeState_NODE_CONNECTED || n.GetState() == hubblepb.NodeState_UNKNOWN_NODE_STATE
 }
-
-// errNotKept is the answer to what Hubble does not have.
-func errNotKept(what string) error {
-	return &observe.Error{Status: http.StatusNotFound, Message: "Hubble has no " + what + ", only flows: use nfqproxy flows or record"}
-}
-
-// Services returns an error.
-func (s *Source) Services(context.Context, observe.ServiceQuery) (*observe.Services, error) {
-	return nil, errNotKept("counts of Services")
-}
-
-// Tables returns an error.
-func (s *Source) Tables(context.Context) ([]observe.Table, error) {
-	return nil, errNotKept("service tables")
-}
-
-// Objects returns an error.
-func (s *Source) Objects(context.Context, observe.ObjectsQuery) (*observe.TableObjects, error) {
-	return nil, errNotKept("objects")
-}
-
-// Topology returns an error.
-func (s *Source) Topology(context.Context) (*observe.Topology, error) {
-	return nil, errNotKept("topology")
-}
-
-// Explain returns an error.
-func (s *Source) Explain(context.Context, observe.Question) (*flow.Record, error) {
-	return nil, errNotKept("service tables")
-}
-
-// Holder returns nil.
-func (s *Source) Holder() observe.Holder { return nil }
