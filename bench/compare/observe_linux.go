@@ -6,48 +6,27 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/machine"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
-// flowAPIAnswer gets what the contestant's flow API answers to a path.
-func flowAPIAnswer(ctx context.Context, path string, answer any) error {
-	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", flowAPI)
-	}}}
-	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, http.NoBody)
-	if err != nil {
-		return err
-	}
-	r, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
-	if err == nil && r.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %.200s", path, r.Status, b)
-	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, answer)
+// client is a client of the contestant's flow API.
+func client() (*remote.Client, error) {
+	return remote.NewClient("unix:"+flowAPI, remote.ClientOptions{})
 }
 
 // awaitTable waits until the observer has the table of all services.
 func (v *visit) awaitTable(ctx context.Context) error {
+	c, err := client()
+	if err != nil {
+		return err
+	}
 	for deadline := time.Now().Add(v.startTimeout); ; {
-		var list struct {
-			Tables []struct {
-				Services int `json:"services"`
-			} `json:"tables"`
-		}
-		err := flowAPIAnswer(ctx, "/v1/table", &list)
-		if err == nil && len(list.Tables) == 1 && list.Tables[0].Services >= v.objects.count {
+		tables, err := c.Tables(ctx)
+		if err == nil && len(tables) == 1 && tables[0].Services >= v.objects.count {
 			return nil
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
@@ -59,11 +38,19 @@ func (v *visit) awaitTable(ctx context.Context) error {
 
 // observed notes what the observer has counted, and records its memory.
 func (v *visit) observed(ctx context.Context) error {
-	var stats json.RawMessage
-	if err := flowAPIAnswer(ctx, "/v1/stats", &stats); err != nil {
+	c, err := client()
+	if err != nil {
 		return err
 	}
-	v.note("the observer's counters: %s", stats)
+	stats, err := c.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(stats)
+	if err != nil {
+		return err
+	}
+	v.note("the observer's counters: %s", text)
 	mib, _, err := machine.Memory(v.process.PID())
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"os/exec"
 	"slices"
 	"strings"
@@ -176,8 +175,12 @@ func (v *visit) findChanges(ctx context.Context, found map[change]updated) error
 	if v.contestant.watched == nil && !v.contestant.nfqproxy {
 		return nil
 	}
-	var s observe.Services
-	if err := flowAPIAnswer(ctx, "/v1/services?changes&service="+url.QueryEscape(namespace+"/"+objectName(rollingService)), &s); err != nil {
+	a, err := client()
+	if err != nil {
+		return err
+	}
+	s, err := a.Services(ctx, observe.ServiceQuery{Service: namespace + "/" + objectName(rollingService), Changes: true})
+	if err != nil {
 		return err
 	}
 	if len(s.Services) != 1 {
