@@ -192,9 +192,7 @@ func (r *Results) metrics() []string {
 	})
 }
 
-// RunsCSV has a row for each cell: the values of all metrics, in seconds and shares.
-func (r *Results) RunsCSV() []byte { return r.runs().csv() }
-
+// runs has a row for each cell: the values of all metrics, in seconds and shares.
 func (r *Results) runs() *frame {
 	names := r.metrics()
 	f := &frame{columns: r.keys()}
@@ -215,9 +213,7 @@ func (r *Results) runs() *frame {
 	return f
 }
 
-// WindowsCSV has a row for each window of each cell.
-func (r *Results) WindowsCSV() []byte { return r.windows().csv() }
-
+// windows has a row for each window of each cell.
 func (r *Results) windows() *frame {
 	f := &frame{columns: append(r.keys(), windowColumns...)}
 	scaled := slices.ContainsFunc(r.Cells, func(c *Cell) bool { return c.Values["endpoints"] > 0 })

@@ -82,36 +82,38 @@ type guess struct {
 // host is a node, a pod or a machine.
 type host interface {
 	serve(Port)
-	choose() // selects it for the lab
+	choose()
 }
+
+// choice is whether a host is selected for the lab.
+type choice struct{ chosen bool }
+
+func (c *choice) choose() { c.chosen = true }
 
 type derivedNode struct {
 	Node
+	choice
 	declared []netip.Prefix // the pod CIDRs of its object
-	chosen   bool
 }
 
 type derivedPod struct {
 	Pod
+	choice
 	madeUp bool // its name is made up
 	// known: there is a Pod object; declared: its containers declare their ports.
 	known, declared bool
-	chosen          bool
 }
 
 // derivedMachine is an endpoint that is neither a pod nor a node.
 type derivedMachine struct {
 	Client
+	choice
 	service string // the Service that it is an endpoint of
-	chosen  bool
 }
 
 func (n *derivedNode) serve(p Port)    { n.Ports = withPort(n.Ports, p) }
 func (p *derivedPod) serve(port Port)  { p.Ports = withPort(p.Ports, port) }
 func (m *derivedMachine) serve(p Port) { m.Ports = withPort(m.Ports, p) }
-func (n *derivedNode) choose()         { n.chosen = true }
-func (p *derivedPod) choose()          { p.chosen = true }
-func (m *derivedMachine) choose()      { m.chosen = true }
 
 func withPort(ports []Port, p Port) []Port {
 	if p.Protocol != decision.TCP && p.Protocol != decision.UDP {

@@ -112,7 +112,7 @@ func (d *derivation) assignNetworks() error {
 		}
 	}
 	// The external client first: it gets the best-known documentation network.
-	outside := &derivedMachine{Client: Client{Name: "outside"}, chosen: true}
+	outside := &derivedMachine{Client: Client{Name: "outside"}, choice: choice{chosen: true}}
 	if d.names[outside.Name] {
 		outside.Name = d.newName(outside.Name)
 	}

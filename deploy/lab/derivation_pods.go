@@ -195,7 +195,7 @@ func covering(p, q netip.Prefix) netip.Prefix {
 func (d *derivation) addHosts() error {
 	var shells []string
 	for _, n := range d.nodes {
-		p := &derivedPod{Pod: Pod{Name: "shell", Namespace: "default", Node: n.Name}, chosen: true}
+		p := &derivedPod{Pod: Pod{Name: "shell", Namespace: "default", Node: n.Name}, choice: choice{chosen: true}}
 		for _, f := range families {
 			c, ok := decision.PrefixOf(n.PodCIDRs, f)
 			switch {
