@@ -1,14 +1,20 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -183,4 +189,81 @@ func (c *Cluster) probeAPIServer(ctx context.Context) error {
 	}
 	_, err := c.client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	return err
+}
+
+// AddNode makes a Node object with an address.
+func (c *Cluster) AddNode(ctx context.Context, name string, address netip.Addr) error {
+	_, err := c.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.String()}}},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// writers is how many objects are made or changed at once.
+const writers = 16
+
+// Each calls f with the numbers from first up to, but without, end: several at once, until one
+// fails.
+func Each(ctx context.Context, first, end int, f func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := first; i < end && ctx.Err() == nil; i++ {
+		group.Go(func() error { return f(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// Compact compacts etcd's history: clients cannot watch from, or list at, any resource
+// version seen until now. etcd has to run.
+//
+// A running API server does not notice, as it serves watches out of its own cache.
+// For a client to get the error that its resource version is too old (410 Gone, reason
+// Expired) when it resumes its watch, the API server has to lose that cache:
+//
+//	c.APIServer.Kill()
+//	c.Compact(ctx)
+//	c.APIServer.Start(ctx)
+func (c *Cluster) Compact(ctx context.Context) error {
+	// The API server's new cache begins at the newest revision. Without this write,
+	// that could be the last one a client has seen, which it could then continue from.
+	key := base64.StdEncoding.EncodeToString([]byte("nfqproxy/compact"))
+	var put struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := c.etcdCall(ctx, "put", map[string]any{"key": key, "value": key}, &put); err != nil {
+		return fmt.Errorf("compacting etcd: %w", err)
+	}
+	request := map[string]any{"revision": put.Header.Revision, "physical": true}
+	if err := c.etcdCall(ctx, "compaction", request, &struct{}{}); err != nil {
+		return fmt.Errorf("compacting etcd at revision %s: %w", put.Header.Revision, err)
+	}
+	return nil
+}
+
+// etcdCall uses etcd's JSON gateway, which needs no client library.
+func (c *Cluster) etcdCall(ctx context.Context, method string, request, response any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, c.etcdURL+"/v3/kv/"+method, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	got, err := c.local.Do(post)
+	if err != nil {
+		return err
+	}
+	defer got.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(got.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if got.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", got.Status, text)
+	}
+	return json.Unmarshal(text, response)
 }

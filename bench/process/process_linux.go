@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -184,4 +185,30 @@ func Get(ctx context.Context, in *netns.Namespace, server netip.AddrPort, path s
 		err = fmt.Errorf("%s: %s", request.URL, response.Status)
 	}
 	return page, err
+}
+
+// Isolated runs a benchmark in namespaces of its own, with a context that SIGINT and SIGTERM end,
+// and exits. name begins the line of an error.
+func Isolated(name string, run func(context.Context) error) {
+	code, err := netns.Isolation{Main: func([]*os.File) int {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return report(name, run(ctx))
+	}}.Run()
+	if err != nil {
+		code = report(name, err)
+	}
+	os.Exit(code)
+}
+
+// Exit ends a side of the traffic; see [StartSelf].
+func Exit(name string, err error) { os.Exit(report(name, err)) }
+
+// report prints an error, and returns the exit code.
+func report(name string, err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	return 1
 }
