@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,16 +13,23 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // access is what clients need besides the address. It is made once for each Server.
@@ -126,4 +135,72 @@ func (s *Server) Close() error {
 	}
 	s.serving.running.Wait()
 	return errors.Join(errs...)
+}
+
+// DaemonFlags are those of a nfqproxyd with the objects of a [Server]. Such a daemon serves for as long as it runs: it keeps
+// nothing for a later one, and it leaves the machine's settings unchanged. All Pods and Nodes are watched, since there are few
+// of them, and a Node that is missing never comes.
+func DaemonFlags(kubeconfig string) []string {
+	return []string{"--kubeconfig=" + kubeconfig, "--config=" + configOf(kubeconfig), "--pod-names", "--all-nodes", "--wait-for-node=false", "--keep-rules-on-exit=false", "--own-tables=false", "--state-dir="}
+}
+
+// configOf is the configuration file beside a kubeconfig.
+func configOf(kubeconfig string) string { return kubeconfig + ".config" }
+
+// WriteConfig writes a configuration of nfqproxyd that leaves the machine's settings unchanged: the limits of connection
+// tracking, and the priority of the process when memory runs out.
+func WriteConfig(path string) error {
+	score, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+oomScoreAdj: %s
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+`, bytes.TrimSpace(score))
+	return os.WriteFile(path, []byte(text), 0o600)
+}
+
+// Follow serves the objects of files and directories, which are watched, until the context ends; then it returns nil. It calls
+// begun when the first ones are there. If these have mistakes, Follow returns them; later ones are logged, and the last good
+// objects stay in force.
+func (s *Server) Follow(ctx context.Context, log *slog.Logger, paths []string, begun func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	started, failing := false, false
+	var warnings []string
+	err := labfile.NewSource(paths...).Run(ctx, func(o *manifest.Objects, err error) {
+		if err == nil {
+			err = s.Set(&o.Objects)
+		}
+		if err != nil && !started {
+			cancel(err)
+			return
+		}
+		if err != nil {
+			for line := range strings.Lines(err.Error()) {
+				log.Error("cannot load the objects; the last good ones stay in force", "error", strings.TrimSpace(line))
+			}
+			failing = true
+			return
+		}
+		for _, w := range o.Warnings {
+			if !slices.Contains(warnings, w) {
+				log.Warn(w)
+			}
+		}
+		if failing {
+			log.Info("loading the objects works again")
+		}
+		warnings, failing = o.Warnings, false
+		if !started {
+			started = true
+			begun()
+		}
+	})
+	if err == nil && !started {
+		err = context.Cause(ctx)
+	}
+	return err
 }

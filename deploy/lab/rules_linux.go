@@ -1,19 +1,26 @@
 package lab
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/programs"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubesave"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -136,4 +143,137 @@ func (l *Lab) loadFirewalls() error {
 		}
 	}
 	return nil
+}
+
+// iptablesRules are those of kube-proxy's iptables mode, in the format of iptables-save.
+type iptablesRules struct{}
+
+func (iptablesRules) command(f decision.Family) []string {
+	if f == decision.IPv6 {
+		return []string{"ip6tables-restore", "--noflush"}
+	}
+	return []string{"iptables-restore", "--noflush"}
+}
+
+func (iptablesRules) text(_ *Spec, t *decision.Table, f decision.Family) (string, error) {
+	var b bytes.Buffer
+	err := kubesave.Render(&b, kubechains.Rules(t, f, kubechains.Kernel{}))
+	return b.String(), err
+}
+
+// change is the input of iptables-restore --noflush that leads from rules to others. Chains
+// that are declared are emptied; those of the kernel are not, so their rules are added the first time only. Chains that
+// are no longer there are removed.
+func (iptablesRules) change(_ decision.Family, from, to string) (string, error) {
+	before := chains(from)
+	var b strings.Builder
+	table := ""
+	for line := range strings.Lines(to) {
+		switch {
+		case line[0] == '*':
+			table = strings.TrimSpace(line[1:])
+		case line == "COMMIT\n":
+			after := chains(to)[table]
+			gone := slices.DeleteFunc(slices.Clone(before[table]), func(c string) bool { return slices.Contains(after, c) })
+			for _, c := range gone { // emptied first, as they may lead to each other
+				fmt.Fprintf(&b, ":%s - [0:0]\n", c)
+			}
+			for _, c := range gone {
+				fmt.Fprintf(&b, "-X %s\n", c)
+			}
+		case strings.HasPrefix(line, "-A ") && from != "" && !strings.HasPrefix(line, "-A KUBE-"):
+			continue
+		}
+		b.WriteString(line)
+	}
+	return b.String(), nil
+}
+
+// chains are kube-proxy's own chains, by table.
+func chains(rules string) map[string][]string {
+	all := make(map[string][]string)
+	table := ""
+	for line := range strings.Lines(rules) {
+		switch {
+		case line[0] == '*':
+			table = strings.TrimSpace(line[1:])
+		case strings.HasPrefix(line, ":KUBE-"):
+			name, _, _ := strings.Cut(line[1:], " ")
+			all[table] = append(all[table], name)
+		}
+	}
+	return all
+}
+
+// nftablesRules are the table of kube-proxy's nftables mode, as nft prints it.
+type nftablesRules struct{}
+
+func (nftablesRules) command(decision.Family) []string { return []string{"nft", "-f", "-"} }
+
+func (nftablesRules) text(s *Spec, t *decision.Table, f decision.Family) (string, error) {
+	var b strings.Builder
+	_, err := nftproxy.Tables(t, nftproxy.Options{ServiceCIDRs: (*labfile.Lab)(s).ServicePrefixes()}, f).WriteTo(&b)
+	return b.String(), err
+}
+
+// change is the input of nft -f, one transaction, that leads from a table to another one. Base chains stay, as does session
+// affinity: what rules have put into sets. What goes is declared first, in case somebody has deleted it.
+func (nftablesRules) change(f decision.Family, from, to string) (string, error) {
+	family := nftables.FamilyIP
+	if f == decision.IPv6 {
+		family = nftables.FamilyIP6
+	}
+	var b strings.Builder
+	line := func(command, kind, name string) {
+		fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("%s %s %s %s %s", command, kind, family, nftproxy.Table, name), " "))
+	}
+	if from == "" {
+		line("add", "table", "")
+		line("delete", "table", "")
+		return b.String() + to, nil
+	}
+	before, err := tableOf(from)
+	if err != nil {
+		return "", err
+	}
+	after, err := tableOf(to)
+	if err != nil {
+		return "", err
+	}
+	gone := slices.DeleteFunc(slices.Clone(before.Chains), func(c *nftables.Chain) bool {
+		return slices.ContainsFunc(after.Chains, func(other *nftables.Chain) bool { return other.Name == c.Name })
+	})
+	known := &nftables.Table{Family: family, Name: nftproxy.Table, Sets: before.Sets}
+	for _, c := range gone {
+		known.Chains = append(known.Chains, &nftables.Chain{Name: c.Name})
+	}
+	if _, err := (&nftables.Ruleset{Tables: []*nftables.Table{known}}).Print(&b, nftables.Format{Terse: true}); err != nil {
+		return "", err
+	}
+	line("flush", "table", "")
+	for _, s := range before.Sets {
+		kind := "set"
+		if s.Map {
+			kind = "map"
+		}
+		switch stays := slices.ContainsFunc(after.Sets, func(other *nftables.Set) bool { return other.Name == s.Name && other.Timeout == s.Timeout }); {
+		case !stays:
+			line("delete", kind, s.Name)
+		case s.Timeout == 0:
+			line("flush", kind, s.Name)
+		}
+	}
+	for _, c := range gone { // after the maps that lead to them
+		line("delete", "chain", c.Name)
+	}
+	return b.String() + to, nil
+}
+
+// tableOf reads one table.
+func tableOf(text string) (*nftables.Table, error) {
+	r, err := nftables.Read(nftproxy.Table, strings.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	return r.Tables[0], nil
 }
