@@ -84,3 +84,12 @@ func distance(a, b string) int {
 	}
 	return last[len(b)]
 }
+
+// Either joins words for a message: "a, b or c".
+func Either(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}

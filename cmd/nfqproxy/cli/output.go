@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
@@ -25,25 +28,16 @@ func (v word[T]) String() string { return string(*v.to) }
 func (v word[T]) Type() string   { return "string" }
 func (v word[T]) Set(given string) error {
 	if !slices.Contains(v.of, given) {
-		return errors.New(eitherOf(v.of))
+		return errors.New(nearest.Either(v.of))
 	}
 	*v.to = T(given)
 	return nil
 }
 
-// eitherOf joins words: "a, b or c".
-func eitherOf(words []string) string {
-	last := len(words) - 1
-	if last == 0 {
-		return words[0]
-	}
-	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
-
 // oneOf adds a flag that takes one of several words, the first one by default. The help begins with them.
 func oneOf[T ~string](cmd *cobra.Command, to *T, name, short, help string, words ...string) {
 	*to = T(words[0])
-	cmd.Flags().VarP(word[T]{to, words}, name, short, eitherOf(words)+help)
+	cmd.Flags().VarP(word[T]{to, words}, name, short, nearest.Either(words)+help)
 	complete(cmd, name, words)
 }
 
@@ -112,4 +106,32 @@ func unlessClosed(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
+}
+
+// zoneFlags select the time zone of the output.
+type zoneFlags struct {
+	utc  bool
+	name string
+}
+
+func (f *zoneFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.utc, "utc", false, "show times in UTC instead of the local time zone")
+	flags.StringVar(&f.name, "time-zone", "", "show times in this zone, for example Europe/Vienna")
+}
+
+// location is the zone; nil: the local one.
+func (f *zoneFlags) location() (*time.Location, error) {
+	switch {
+	case f.utc && f.name != "":
+		return nil, errors.New("--utc and --time-zone cannot be used together: give one of them")
+	case f.utc:
+		return time.UTC, nil
+	case f.name == "":
+		return nil, nil
+	}
+	zone, err := time.LoadLocation(f.name)
+	if err != nil {
+		return nil, fmt.Errorf("--time-zone %q: want the name of a zone, for example Europe/Vienna, Local or UTC: %w", f.name, err)
+	}
+	return zone, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -101,7 +102,7 @@ func NewPrinter(w io.Writer, name string, o Options) (Printer, error) {
 	i := slices.IndexFunc(formats, func(f format) bool { return f.name == name })
 	switch {
 	case i < 0 || name == "" && given:
-		return nil, fmt.Errorf("%q: want %s", name, alternatives(Formats()))
+		return nil, fmt.Errorf("%q: want %s", name, nearest.Either(Formats()))
 	case formats[i].argument == "" && given:
 		return nil, fmt.Errorf("%q: %s takes no argument", name+"="+argument, name)
 	case formats[i].argument != "" && argument == "":
@@ -126,10 +127,4 @@ func Formats() []string {
 // lists for people may leave some out.
 func ForPrograms(name string) bool {
 	return slices.ContainsFunc(formats, func(f format) bool { return f.name == name && f.programs })
-}
-
-// alternatives joins words: "a, b or c".
-func alternatives(words []string) string {
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
