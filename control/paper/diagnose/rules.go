@@ -82,7 +82,12 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 		}
 		found = append(found, lossFinding(l, len(dumps) > 1, known.TraceFlags))
 	}
-	found = append(append(found, strayFindings(s)...), unansweredFindings(s)...)
+	found = slices.Concat(found, strayFindings(s), unansweredFindings(s))
+	var below []Finding
+	if s.Ports > 0 {
+		below = belowNetwork(dumps)
+	}
+	found = append(found, below...)
 	Sort(found)
 	e := examined(dumps, s)
 	unclear := make(map[string]bool)
@@ -92,7 +97,7 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 			unclear[reasonText(l, true)] = true
 		}
 	}
-	e.Unclear = len(unclear)
+	e.Unclear = len(unclear) + len(below)
 	return found, e, nil
 }
 
@@ -274,20 +279,23 @@ func linesText(lines []int) string {
 	return audit.Issue{Lines: lines}.String()
 }
 
-// belowNetwork are the tables of nftables whose rules see packets before or below those that were followed, and may drop them.
-func belowNetwork(dumps []*iptables.Dump) (not []string) {
+// belowNetwork are about the tables of nftables whose rules see packets before or below those that were followed, and may drop them.
+func belowNetwork(dumps []*iptables.Dump) (found []Finding) {
 	for _, d := range dumps {
 		if d.Ruleset == nil {
 			continue
 		}
 		for _, t := range d.Ruleset.Tables {
-			below := t.Family == nftables.FamilyBridge || t.Family == nftables.FamilyNetdev
-			if text := fmt.Sprintf("table %s %s, whose rules are for packets below the network layer, and may drop them", t.Family, t.Name); below && slices.ContainsFunc(t.Chains, mayDrop) && !slices.Contains(not, text) {
-				not = append(not, text)
+			if f := (Finding{
+				Code: HostRuleUnclear,
+				Text: fmt.Sprintf("rules of table %s %s may drop packets below the network layer, where they were not followed", t.Family, t.Name),
+				Do:   fmt.Sprintf("look for drop and reject in them: nft list table %s %s", t.Family, t.Name),
+			}); nftables.BelowNetwork(t) && slices.ContainsFunc(t.Chains, mayDrop) && !slices.Contains(found, f) {
+				found = append(found, f)
 			}
 		}
 	}
-	return not
+	return found
 }
 
 // mayDrop reports whether a chain of nftables, or a map that its rules look up, may drop packets.
@@ -314,7 +322,7 @@ func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 	for _, from := range s.Sources {
 		e.Sources = append(e.Sources, from.String())
 	}
-	e.Not = slices.Concat(e.Not, s.Skipped, belowNetwork(dumps), missingBackEnd(dumps))
+	e.Not = slices.Concat(e.Not, s.Skipped, missingBackEnd(dumps))
 	if s.IPVS {
 		e.Guesses = append(e.Guesses, "IPVS selects real servers and translates as documented: this is not checked against a kernel")
 	}

@@ -226,6 +226,10 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		a.Notes = append(a.Notes, notes...)
 		a.Unless = cmp.Or(a.Unless, "a rule of "+n.Node+", whose effect is not known, keeps packets from it")
 	}
+	for _, f := range belowNetwork(n.Dumps) {
+		a.Notes = append(a.Notes, f)
+		a.Unless = cmp.Or(a.Unless, "rules of "+n.Node+" below the network layer, which were not followed, drop its packets")
+	}
 	return nil
 }
 

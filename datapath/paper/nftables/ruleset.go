@@ -33,6 +33,10 @@ type Ruleset struct {
 	Joined bool
 }
 
+// BelowNetwork reports whether a table's chains are at hooks of bridges and devices, which packets pass before or after those of the
+// network layer.
+func BelowNetwork(t *Table) bool { return t.Family == FamilyBridge || t.Family == FamilyNetdev }
+
 // Table is all that stands in one table. A table that is listed twice is one.
 type Table struct {
 	Position

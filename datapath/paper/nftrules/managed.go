@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
 
-// WithoutIPTables returns the rules without the tables of iptables-nft that the dumps of iptables have too; nil: none are left.
-// nft lists these tables, but not all that their rules do.
+// WithoutIPTables returns the rules without the tables of iptables-nft that the dumps of iptables have too; nil: none are left,
+// and none are below the network layer. nft lists these tables, but not all that their rules do.
 func WithoutIPTables(d *iptables.Dump, others []*iptables.Dump) *iptables.Dump {
 	same := *d
 	same.Tables = slices.DeleteFunc(slices.Clone(d.Tables), func(t *iptables.Table) bool {
@@ -18,7 +18,7 @@ func WithoutIPTables(d *iptables.Dump, others []*iptables.Dump) *iptables.Dump {
 			return o.Ruleset == nil && o.Family == d.Family && o.Backend != iptables.BackendLegacy && o.Table(name) != nil && managed(d.Ruleset, family, name)
 		})
 	})
-	if len(same.Tables) == 0 {
+	if len(same.Tables) == 0 && !slices.ContainsFunc(d.Ruleset.Tables, nftables.BelowNetwork) {
 		return nil
 	}
 	return &same
