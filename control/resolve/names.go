@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -61,7 +62,7 @@ func (n *Names) pods() map[string][]netip.Addr {
 		for _, s := range ports {
 			for i := range s.Endpoints {
 				if e := &s.Endpoints[i]; e.Pod != "" {
-					n.every[e.Pod] = appendNew(n.every[e.Pod], e.AddrPort.Addr())
+					n.every[e.Pod] = distinct.Append(n.every[e.Pod], e.AddrPort.Addr())
 				}
 			}
 		}
@@ -108,7 +109,7 @@ func Services(q flow.Question) []string {
 	for _, end := range []string{q.Source, q.Destination} {
 		end, _, _ = strings.Cut(end, ":")
 		if parts := strings.Split(end, "/"); len(parts) > 1 {
-			names = appendNew(names, strings.Join(parts[len(parts)-2:], "/"))
+			names = distinct.Append(names, strings.Join(parts[len(parts)-2:], "/"))
 		}
 	}
 	return names
@@ -249,9 +250,9 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	var has, fit []string
 	for _, sp := range n.services[name] {
 		text := strings.TrimPrefix(fmt.Sprintf("%s/%d/%s", sp.Name.Port, sp.Port, sp.Protocol), "/")
-		has = appendNew(has, text)
+		has = distinct.Append(has, text)
 		if sp.Protocol == proto && (port == "" || port == sp.Name.Port || port == strconv.Itoa(int(sp.Port))) {
-			fit = appendNew(fit, text)
+			fit = distinct.Append(fit, text)
 			p.addrs, p.port = append(p.addrs, sp.ClusterIP), sp.Port
 		}
 	}
@@ -269,13 +270,6 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 		return p, fmt.Errorf("it has several ports: write service/%s:PORT; there are %s", name, nearest.Some(fit))
 	}
 	return p, nil
-}
-
-func appendNew[T comparable](list []T, v T) []T {
-	if slices.Contains(list, v) {
-		return list
-	}
-	return append(list, v)
 }
 
 // known lists what there is instead.
