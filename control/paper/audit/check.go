@@ -64,15 +64,7 @@ func (r *reader) checkCommented() bool {
 			}
 		}
 	}
-	const few = 5
-	switch n := len(missing); {
-	case n == 1:
-		r.gap(fmt.Sprintf("chain %s is not in the file", missing[0]), lines...)
-	case n > few:
-		r.gap(fmt.Sprintf("%d chains are not in the file: %s and %d more", n, strings.Join(missing[:few], ", "), n-few), lines...)
-	case n > 0:
-		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
-	}
+	r.lackChains(missing, lines)
 	switch {
 	case !r.filter.present:
 		r.gap("table filter is not in the file: services without endpoints, and firewalls, are not shown")

@@ -89,12 +89,9 @@ func Compare(before, after *iptables.Dump, all bool) *Comparison {
 	k := knowledge{was, is, make(map[*Service]*ServiceChange), c}
 	for i := range c.Services {
 		change := &c.Services[i]
-		for _, s := range []*Service{change.Before, change.After} {
-			if s != nil {
-				k.changed[s] = change
-			}
-		}
+		k.changed[change.Before], k.changed[change.After] = change, change
 	}
+	delete(k.changed, nil)
 	for _, t := range tables {
 		if t = k.unexplained(t); t.Added || t.Removed || len(t.Chains) > 0 {
 			c.Tables = append(c.Tables, newTableChange(&t))
@@ -106,19 +103,14 @@ func Compare(before, after *iptables.Dump, all bool) *Comparison {
 // CompareServices returns the changes of services between two nodes, or one node at two times, whose rules may be of different
 // modes: what only one of them shows is not compared.
 func CompareServices(before, after *Node) []ServiceChange {
-	changes := compareNodes(before, after)
-	return slices.DeleteFunc(changes, func(c ServiceChange) bool {
+	was, is := before.Services, after.Services
+	if (before.Mode == proxymode.ModeNFTables) != (after.Mode == proxymode.ModeNFTables) {
+		was, is = shownByAll(was), shownByAll(is)
+	}
+	return slices.DeleteFunc(compareAll(was, is), func(c ServiceChange) bool {
 		name := c.Service().Name.String()
 		return before.unported.seen[name] || after.unported.seen[name]
 	})
-}
-
-func compareNodes(before, after *Node) []ServiceChange {
-	was, is := before.Services, after.Services
-	if (before.Mode == proxymode.ModeNFTables) == (after.Mode == proxymode.ModeNFTables) {
-		return compareAll(was, is)
-	}
-	return compareAll(shownByAll(was), shownByAll(is))
 }
 
 // shownByAll are services with what the rules of both modes show: those of nftables do not tell load balancer IPs from external
@@ -244,19 +236,13 @@ func compareShown(d *details, was, is *Service) {
 	set(d, "external IP", was.ExternalIPs, is.ExternalIPs)
 	set(d, "load balancer IP", was.LoadBalancerIPs, is.LoadBalancerIPs)
 	set(d, "source range", was.SourceRanges, is.SourceRanges)
-	value(d, "source range of the node itself", allowed(was), allowed(is))
+	words := map[bool]string{true: "allowed"}
+	value(d, "source range of the node itself", words[was.NodeAllowed], words[is.NodeAllowed])
 	changed(d, "internal traffic policy", was.InternalPolicy, is.InternalPolicy)
 	if was.External() && is.External() {
 		changed(d, "external traffic policy", was.ExternalPolicy, is.ExternalPolicy)
 	}
 	value(d, "session affinity", was.affinity(), is.affinity())
-}
-
-func allowed(s *Service) string {
-	if s.NodeAllowed {
-		return "allowed"
-	}
-	return ""
 }
 
 // place is the address of an endpoint, or else the name of its chain.

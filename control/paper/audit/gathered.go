@@ -53,6 +53,19 @@ func (r *gathered) gap(text string, lines ...int) {
 	r.node.Gaps = append(r.node.Gaps, issue(text, lines))
 }
 
+// lackChains records the chains that the file does not have, with the lines that lead to them.
+func (r *gathered) lackChains(missing []string, lines []int) {
+	const few = 5
+	switch n := len(missing); {
+	case n == 1:
+		r.gap(fmt.Sprintf("chain %s is not in the file", missing[0]), lines...)
+	case n > few:
+		r.gap(fmt.Sprintf("%d chains are not in the file: %s and %d more", n, strings.Join(missing[:few], ", "), n-few), lines...)
+	case n > 0:
+		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
+	}
+}
+
 func issue(text string, lines []int) Issue {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l int) bool { return l == 0 })
 	slices.Sort(lines)
@@ -82,9 +95,7 @@ func (r *gathered) service(name, suffix string, p decision.Protocol) *Service {
 		s.Name, s.hashed = spn, name
 		r.byName[key] = s
 	}
-	if suffix != "" && s.suffix == "" {
-		s.suffix = suffix
-	}
+	s.suffix = cmp.Or(s.suffix, suffix)
 	if suffix != "" && r.bySuffix[suffix] == nil {
 		r.bySuffix[suffix] = s
 	}

@@ -67,7 +67,7 @@ func (h *hosts) only(what string, before bool) {
 // dumps are those of a family.
 func (o *Host) dumps(f decision.Family) (list []*iptables.Dump) {
 	for _, d := range o.Dumps {
-		if (d.Family == iptables.IPv6) == (f == decision.IPv6) {
+		if cmp.Or(d.Family, decision.IPv4) == f {
 			list = append(list, d)
 		}
 	}

@@ -24,6 +24,8 @@ var searches = map[string]string{
 	"marksDrop":         "a chain for each way to balance",
 	"checkNodePortJump": "once",
 	"balances":          "once",
+	"bare":              "twice",
+	"checkElements":     "once",
 	"nodeWithin":        "once for each service, its own ranges",
 }
 

@@ -315,9 +315,7 @@ func (r *nftReader) firewallIPs() {
 			continue
 		}
 		ranges := &r.index(s).sourceRanges
-		for _, p := range sources {
-			ranges.add(p)
-		}
+		ranges.add(sources...)
 		s.SourceRanges = ranges.values
 	}
 }

@@ -40,15 +40,7 @@ func (r *nftReader) isComplete() bool {
 
 // bare reports whether the table has only the names of chains, as nft list chains prints it.
 func (r *nftReader) bare() bool {
-	if len(r.table.Sets) > 0 {
-		return false
-	}
-	for _, c := range r.table.Chains {
-		if len(c.Rules) > 0 {
-			return false
-		}
-	}
-	return true
+	return len(r.table.Sets) == 0 && !slices.ContainsFunc(r.table.Chains, func(c *nftables.Chain) bool { return len(c.Rules) > 0 })
 }
 
 // lacksChains reports whether something leads to chains that the file does not have.
@@ -72,15 +64,7 @@ func (r *nftReader) checkMissing() bool {
 		}
 	}
 	slices.Sort(missing)
-	const few = 5
-	switch n := len(missing); {
-	case n == 1:
-		r.gap(fmt.Sprintf("chain %s is not in the file", missing[0]), lines...)
-	case n > few:
-		r.gap(fmt.Sprintf("%d chains are not in the file: %s and %d more", n, strings.Join(missing[:few], ", "), n-few), lines...)
-	case n > 0:
-		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
-	}
+	r.lackChains(missing, lines)
 	for _, name := range []string{nftproxy.ServiceIPs, nftproxy.ServiceNodePorts, nftproxy.NoEndpointServices, nftproxy.NoEndpointNodePorts} {
 		if r.sets[name] == nil {
 			r.gap(fmt.Sprintf("table %s %s has no map %s in the file", r.table.Family, r.table.Name, name))
@@ -91,16 +75,13 @@ func (r *nftReader) checkMissing() bool {
 
 // checkElements finds a table without elements of sets, as nft -t prints it.
 func (r *nftReader) checkElements() {
-	for _, s := range r.table.Sets {
-		if len(s.Elements) > 0 {
-			return
-		}
-	}
-	for _, c := range r.table.Chains {
-		if _, ok := nftproxy.ParseName(c.Name); ok && len(c.Rules) > 0 {
-			r.gap(fmt.Sprintf("no map of table %s %s has elements: the addresses of services are not shown (nft without -t prints them)", r.table.Family, r.table.Name), r.table.Line)
-			return
-		}
+	elements := slices.ContainsFunc(r.table.Sets, func(s *nftables.Set) bool { return len(s.Elements) > 0 })
+	rules := slices.ContainsFunc(r.table.Chains, func(c *nftables.Chain) bool {
+		_, ok := nftproxy.ParseName(c.Name)
+		return ok && len(c.Rules) > 0
+	})
+	if rules && !elements {
+		r.gap(fmt.Sprintf("no map of table %s %s has elements: the addresses of services are not shown (nft without -t prints them)", r.table.Family, r.table.Name), r.table.Line)
 	}
 }
 

@@ -15,7 +15,10 @@ import (
 // the elements that packets add to sets, and the order of elements and chains do not count.
 func CompareNFTables(before, after *nftables.Ruleset, all bool) *Comparison {
 	c := &Comparison{}
-	changed := newTold()
+	changed := &told{
+		chains: make(map[string]bool), names: make(map[nameKey]bool), foreign: make(map[*nftables.Rule]bool),
+		destinations: make(map[claim]bool), addresses: make(map[netip.Addr]bool), endpoints: make(map[hairpin]bool),
+	}
 	was, is := ReadNFTables(before), ReadNFTables(after)
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
 		a, b := nodeOf(was, f), nodeOf(is, f)
@@ -80,13 +83,6 @@ type told struct {
 	destinations map[claim]bool
 	addresses    map[netip.Addr]bool
 	endpoints    map[hairpin]bool
-}
-
-func newTold() *told {
-	return &told{
-		chains: make(map[string]bool), names: make(map[nameKey]bool), foreign: make(map[*nftables.Rule]bool),
-		destinations: make(map[claim]bool), addresses: make(map[netip.Addr]bool), endpoints: make(map[hairpin]bool),
-	}
 }
 
 // add adds the changes of one family. Either node may be nil.

@@ -28,8 +28,6 @@ type partLine struct {
 	element *nftables.Element // nil: none
 }
 
-func spelling(l *partLine) string { return l.text }
-
 // stateless leaves out what the kernel counts.
 var stateless = nftables.Format{Stateless: true, Terse: true, Canonical: true}
 
@@ -160,7 +158,7 @@ func (d *TableChange) addPart(before, after *part, explained func(*part, *partLi
 		c.Rules = append(c.Rules, r)
 	}
 	compare := func(before, after []*partLine, ordered bool) {
-		pairs := listdiff.Compare(before, after, spelling)
+		pairs := listdiff.Compare(before, after, func(l *partLine) string { return l.text })
 		if len(pairs) > 0 { // perhaps for names and numbers
 			pairs = listdiff.Compare(before, after, func(l *partLine) string { return nftrules.Numbers(l.text) })
 		}

@@ -1,8 +1,8 @@
 package audit
 
 import (
+	"cmp"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -14,9 +14,9 @@ import (
 
 // readNative reads the services from the rules of a family that were made from a ruleset of nftables.
 func readNative(d *iptables.Dump) *Node {
-	family, prefix := decision.IPv4, "ip "
-	if d.Family == iptables.IPv6 {
-		family, prefix = decision.IPv6, "ip6 "
+	family, table := cmp.Or(d.Family, decision.IPv4), "ip "+nftproxy.Table
+	if family == decision.IPv6 {
+		table = "ip6 " + nftproxy.Table
 	}
 	nodes := ReadNFTables(d.Ruleset)
 	n := nodeOf(nodes, family)
@@ -27,8 +27,8 @@ func readNative(d *iptables.Dump) *Node {
 		n = withoutNFTable(d.Ruleset)
 		n.Family = family
 	}
-	if t := d.Table(prefix + nftproxy.Table); t != nil {
-		foreign := n.foreignPlaces(d.Ruleset, prefix+nftproxy.Table)
+	if t := d.Table(table); t != nil {
+		foreign := n.foreignPlaces(d.Ruleset, table)
 		at := make(map[string]int)
 		for _, r := range t.Rules {
 			if !foreign[nftPlace{r.Chain, at[r.Chain]}] {
@@ -108,7 +108,7 @@ func (n *Node) nftRefusals() map[Destination]*iptables.Rule {
 		if s.ClusterIP.IsValid() {
 			add(s.ClusterIP, s.Port, services, s.Dropped && s.InternalPolicy == decision.Local)
 		}
-		for _, a := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
+		for _, a := range s.addresses() {
 			add(a, s.Port, services, external)
 		}
 		add(netip.Addr{}, s.NodePort, nodePorts, external)

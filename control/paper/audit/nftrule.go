@@ -27,7 +27,7 @@ type nftRule struct {
 	hairpin          string            // the set that has both addresses, the protocol and the port
 	marked           uint32            // a bit of the mark that is tested
 	unmarked         bool              // it has to be 0
-	sets, clears     uint32            // bits of the mark
+	sets             uint32            // bits of the mark
 	jump             string            // a chain, of jump or goto
 	vmap             string            // the map that has the verdict
 	verdict          nftables.VerdictKind
@@ -35,7 +35,6 @@ type nftRule struct {
 	to               netip.AddrPort // of the DNAT
 	masquerades      bool
 	updates          string // the set that gets the source
-	rejects          bool
 	// other is set if there is anything else.
 	other bool
 }
@@ -101,9 +100,7 @@ func (r *nftRule) add(s nftables.Statement) {
 			return
 		}
 		r.other = true
-	case nftables.Reject:
-		r.rejects = true
-	case nftables.Counter: // which somebody may have added
+	case nftables.Reject, nftables.Counter: // somebody may have added a counter
 	default:
 		r.other = true
 	}
@@ -202,10 +199,8 @@ func (r *nftRule) mangle(m nftables.Mangle) {
 		r.other = true
 	case value.Op == "|":
 		r.sets = uint32(bits)
-	case value.Op == "^":
-		r.clears = uint32(bits)
 	default:
-		r.other = true
+		r.other = r.other || value.Op != "^" // which clears them
 	}
 }
 

@@ -144,9 +144,7 @@ func (m *objectBuilder) node(named bool, nodes []*Node) {
 func (m *objectBuilder) serviceCIDR(nodes []*Node) {
 	var cidrs []string
 	for _, n := range nodes {
-		for _, p := range n.Proxy.ServiceCIDRs {
-			cidrs = append(cidrs, p.String())
-		}
+		cidrs = append(cidrs, texts(n.Proxy.ServiceCIDRs)...)
 	}
 	if len(cidrs) > 0 {
 		m.objects.ServiceCIDR = &networkingv1.ServiceCIDR{
@@ -193,15 +191,9 @@ func (m *objectBuilder) service(name decision.ServiceName, ports []*Service) {
 	for _, s := range ports {
 		m.port(spec, there, s)
 		m.clusterIP(spec, s)
-		for _, ip := range s.ExternalIPs {
-			external.add(ip)
-		}
-		for _, ip := range s.LoadBalancerIPs {
-			lb.add(ip)
-		}
-		for _, p := range s.SourceRanges {
-			ranges.add(p)
-		}
+		external.add(s.ExternalIPs...)
+		lb.add(s.LoadBalancerIPs...)
+		ranges.add(s.SourceRanges...)
 		if s.InternalPolicy == decision.Local {
 			spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 		}
@@ -225,14 +217,9 @@ func (m *objectBuilder) service(name decision.ServiceName, ports []*Service) {
 			}
 		}
 	}
-	for _, ip := range external.values {
-		spec.ExternalIPs = append(spec.ExternalIPs, ip.String())
-	}
+	spec.ExternalIPs, spec.LoadBalancerSourceRanges = texts(external.values), texts(ranges.values)
 	for _, ip := range lb.values {
 		o.Status.LoadBalancer.Ingress = append(o.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip.String()})
-	}
-	for _, p := range ranges.values {
-		spec.LoadBalancerSourceRanges = append(spec.LoadBalancerSourceRanges, p.String())
 	}
 	m.objects.Services = append(m.objects.Services, o)
 }

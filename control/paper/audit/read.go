@@ -124,12 +124,8 @@ func (t *table) has(chain string) bool {
 }
 
 func newReader(d *iptables.Dump) *reader {
-	family := decision.IPv4
-	if d.Family == iptables.IPv6 {
-		family = decision.IPv6
-	}
 	return &reader{
-		gathered: newGathered(family, servicePrefix),
+		gathered: newGathered(cmp.Or(d.Family, decision.IPv4), servicePrefix),
 		nat:      newTable(d, "nat"), filter: newTable(d, "filter"),
 		endpoints: make(map[string]*endpoint), claims: make(map[claim][]*rule),
 	}

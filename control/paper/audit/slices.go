@@ -13,9 +13,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// placeholder is an endpoint in place of those on other nodes, which no rule names: an address for
-// documentation (RFC 5737, RFC 3849).
-func placeholder(f decision.Family) netip.Addr {
+// Placeholder stands for an address that rules do not show, as that of an endpoint on another node, or of the host (see
+// netfilter.GuessHost): one for documentation (RFC 5737, RFC 3849).
+func Placeholder(f decision.Family) netip.Addr {
 	if f == decision.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
 	}
@@ -93,7 +93,7 @@ func (m *objectBuilder) groups(s *Service) []*group {
 		add(e.AddrPort.Port(), member{a, e.Locality == OnThisNode, hinted, e.Share > 0})
 	}
 	if s.Dropped && len(groups) == 0 {
-		a := placeholder(s.Family)
+		a := Placeholder(s.Family)
 		m.note("%s has endpoints on other nodes only, which no rule names: %s stands for them", s.Title(), a)
 		add(s.Port, member{addr: a})
 	}

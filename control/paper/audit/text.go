@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -13,6 +14,7 @@ import (
 // WriteTable writes the services of one node as a text table, one line for each service port. Wide
 // adds policies and the like, and lists all endpoints.
 func WriteTable(w io.Writer, wide bool, nodes ...*Node) error {
+	const none = "<none>"
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprint(t, "SERVICE\tTYPE\tCLUSTER-IP\tEXTERNAL-IP\tPORT(S)\tENDPOINTS")
 	if wide {
@@ -23,23 +25,16 @@ func WriteTable(w io.Writer, wide bool, nodes ...*Node) error {
 		for _, s := range n.Services {
 			columns := []string{
 				s.Title(), s.Type(),
-				orNone(validText(s.ClusterIP)), orNone(joined(s.addresses())),
+				cmp.Or(validText(s.ClusterIP), none), cmp.Or(joined(s.addresses()), none),
 				s.ports(), s.endpoints(wide),
 			}
 			if wide {
-				columns = append(columns, s.InternalPolicy.String(), s.externalPolicy(), orNone(s.affinity()), orNone(joined(s.SourceRanges)), orNone(s.chain()))
+				columns = append(columns, s.InternalPolicy.String(), s.externalPolicy(), cmp.Or(s.affinity(), none), cmp.Or(joined(s.SourceRanges), none), cmp.Or(s.chain(), none))
 			}
 			fmt.Fprintln(t, strings.Join(columns, "\t"))
 		}
 	}
 	return t.Flush()
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "<none>"
-	}
-	return text
 }
 
 // validText is the text of an address or a prefix; empty: there is none.
@@ -53,13 +48,14 @@ func validText(v interface {
 	return v.String()
 }
 
-func joined[T fmt.Stringer](values []T) string {
-	var words []string
+func texts[T fmt.Stringer](values []T) (words []string) {
 	for _, v := range values {
 		words = append(words, v.String())
 	}
-	return strings.Join(words, ",")
+	return words
 }
+
+func joined[T fmt.Stringer](values []T) string { return strings.Join(texts(values), ",") }
 
 // ports is "80:30080/TCP", as kubectl has it.
 func (s *Service) ports() string {
@@ -280,12 +276,11 @@ func (t *printer) details(indent string, all []Detail) {
 }
 
 func (t *printer) table(d *TableChange) {
-	switch d.Change {
-	case Changed:
-		t.section(fmt.Sprintf("Table %s", d.Name))
-	default:
-		t.section(fmt.Sprintf("Table %s (%s)", d.Name, d.Change))
+	title := "Table " + d.Name
+	if d.Change != Changed {
+		title += fmt.Sprintf(" (%s)", d.Change)
 	}
+	t.section(title)
 	width := 0
 	for _, c := range d.Chains {
 		for _, r := range c.Rules {

@@ -6,15 +6,16 @@ type unique[T comparable] struct {
 	seen   map[T]bool
 }
 
-func (u *unique[T]) add(v T) {
-	if u.seen[v] {
-		return
-	}
+func (u *unique[T]) add(values ...T) {
 	if u.seen == nil {
 		u.seen = make(map[T]bool)
 	}
-	u.seen[v] = true
-	u.values = append(u.values, v)
+	for _, v := range values {
+		if !u.seen[v] {
+			u.seen[v] = true
+			u.values = append(u.values, v)
+		}
+	}
 }
 
 // truncate keeps the first n values.

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"iter"
 	"net/netip"
 	"strings"
 	"text/tabwriter"
+
+	"k8s.io/utils/ptr"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -86,23 +89,37 @@ const (
 
 func kindsOf(sets map[string]*iptables.Set) addressKinds {
 	kinds := make(addressKinds)
-	for name, s := range sets {
-		for _, k := range []struct{ prefix, kind string }{
-			{"KUBE-CLUSTER-IP", "cluster IP"}, {"KUBE-EXTERNAL-IP", externalIP}, {"KUBE-LOAD-BALANCER", loadBalancerIP}, {"KUBE-NODE-PORT-", nodePorts},
-		} {
-			if !strings.HasPrefix(proxymode.PlainSet(name), k.prefix) {
-				continue
-			}
-			for _, e := range s.Elements {
-				key := addressKey{e.Protocol, netip.AddrPortFrom(e.Network.Addr(), e.Ports.First)}
-				if k.kind == nodePorts { // KUBE-NODE-PORT-TCP: its elements have no protocol
-					key = addressKey{protocolOfSet(name), netip.AddrPortFrom(netip.Addr{}, e.Ports.First)}
-				}
-				kinds[key] = k.kind
-			}
+	for _, k := range []struct{ prefix, kind string }{
+		{"KUBE-CLUSTER-IP", "cluster IP"}, {"KUBE-EXTERNAL-IP", externalIP}, {"KUBE-LOAD-BALANCER", loadBalancerIP}, {nodePortSets, nodePorts},
+	} {
+		for at := range inSets(sets, k.prefix) {
+			kinds[at] = k.kind
 		}
 	}
 	return kinds
+}
+
+// nodePortSets is the beginning of the names of sets with node ports: KUBE-NODE-PORT-TCP, whose elements have no protocol.
+const nodePortSets = "KUBE-NODE-PORT-"
+
+// inSets are the elements of the sets whose names for IPv4 begin so, with the addresses that they are for.
+func inSets(sets map[string]*iptables.Set, prefix string) iter.Seq2[addressKey, iptables.Element] {
+	return func(yield func(addressKey, iptables.Element) bool) {
+		for name, s := range sets {
+			if !strings.HasPrefix(proxymode.PlainSet(name), prefix) {
+				continue
+			}
+			for _, e := range s.Elements {
+				at := addressKey{e.Protocol, netip.AddrPortFrom(e.Network.Addr(), e.Ports.First)}
+				if prefix == nodePortSets {
+					at = addressKey{protocolOfSet(name), netip.AddrPortFrom(netip.Addr{}, e.Ports.First)}
+				}
+				if !yield(at, e) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // protocolOfSet is the protocol in the name of a set; 0: there is none.
@@ -161,8 +178,8 @@ func (v *VirtualServer) endpoints(wide bool) string {
 		notes.add(e.Share == 0 && waits, "not the next connection")
 		notes.add(e.Share > 0 && e.Share < 1, "%s", shareText(e.Share))
 		notes.add(e.Forward != ipvs.Masquerade.String(), "%s", e.Forward)
-		notes.add(wide && e.Active != nil, "%d active", deref(e.Active))
-		notes.add(wide && e.Active != nil, "%d inactive", deref(e.Inactive))
+		notes.add(wide && e.Active != nil, "%d active", ptr.Deref(e.Active, 0))
+		notes.add(wide && e.Active != nil, "%d inactive", ptr.Deref(e.Inactive, 0))
 		text := e.Address
 		if len(notes) > 0 {
 			text += " (" + strings.Join(notes, ", ") + ")"
@@ -173,13 +190,6 @@ func (v *VirtualServer) endpoints(wide bool) string {
 		return "none (refused)"
 	}
 	return strings.Join(words, ", ")
-}
-
-func deref(n *uint32) uint32 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }
 
 // writeBases writes how the virtual servers select endpoints, each way once.

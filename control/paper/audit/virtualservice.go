@@ -7,7 +7,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // ServicesOfIPVS are the virtual servers of one family as services: one for each address, and one for each node port, with the
@@ -62,13 +61,8 @@ func ServicesOfIPVS(s *ipvs.State, sets map[string]*iptables.Set, family decisio
 // here are the endpoints of this node, by KUBE-LOOP-BACK.
 func here(sets map[string]*iptables.Set) map[addressKey]bool {
 	local := make(map[addressKey]bool)
-	for name, s := range sets {
-		if !strings.HasPrefix(proxymode.PlainSet(name), "KUBE-LOOP-BACK") {
-			continue
-		}
-		for _, e := range s.Elements {
-			local[addressKey{e.Protocol, netip.AddrPortFrom(e.Network.Addr(), e.Ports.First)}] = true
-		}
+	for at := range inSets(sets, "KUBE-LOOP-BACK") {
+		local[at] = true
 	}
 	return local
 }
@@ -106,14 +100,8 @@ func (kinds addressKinds) policy(v *ipvs.VirtualServer) decision.Policy {
 // rangesOf are the source ranges of load balancer IPs.
 func rangesOf(sets map[string]*iptables.Set) map[addressKey][]netip.Prefix {
 	ranges := make(map[addressKey][]netip.Prefix)
-	for name, s := range sets {
-		if proxymode.PlainSet(name) != "KUBE-LOAD-BALANCER-SOURCE-CIDR" {
-			continue
-		}
-		for _, e := range s.Elements {
-			at := addressKey{e.Protocol, netip.AddrPortFrom(e.Network.Addr(), e.Ports.First)}
-			ranges[at] = append(ranges[at], e.Second)
-		}
+	for at, e := range inSets(sets, "KUBE-LOAD-BALANCER-SOURCE-CIDR") {
+		ranges[at] = append(ranges[at], e.Second)
 	}
 	return ranges
 }
