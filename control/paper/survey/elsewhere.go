@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -111,9 +112,7 @@ func (o *otherNodes) follow(t *target, from netip.Addr) (failed *end, err error)
 		if lost < 0 {
 			return nil, nil
 		}
-		if failed == nil {
-			failed = &v.ends[lost]
-		}
+		failed = cmp.Or(failed, &v.ends[lost])
 	}
 	return failed, nil
 }

@@ -41,7 +41,7 @@ func (c *connection) packet() iptables.Packet {
 		// A client that may use the address; the first address of a network is no client's.
 		if r := allowedRange(c.port); !r.Contains(from) {
 			if from = r.Addr(); !r.IsSingleIP() {
-				if from = r.Masked().Addr().Next(); from == placeholderAddress(c.port.Family) {
+				if from = r.Masked().Addr().Next(); from == audit.Placeholder(c.port.Family) {
 					from = from.Next()
 				}
 			}
@@ -146,24 +146,20 @@ func (s *surveyor) record(e *end) {
 // endpoint, the reason is the one without rules that may match; if others fail for other reasons, it is not known which of
 // them packets meet. Whether kube-proxy's own rules translate is what the doubts of an untranslated packet are about.
 func certaintyOf(ends []end, e *end, good bool) Certainty {
-	if len(e.doubts) == 0 || !good && allLost(ends) && !e.perhaps && !(e.outcome == untranslated && e.rule == nil) && isReason(ends, e, netip.AddrPort{}) {
+	allLost := !slices.ContainsFunc(ends, func(other end) bool { return !other.isLost() })
+	if len(e.doubts) == 0 || !good && allLost && !e.perhaps && !(e.outcome == untranslated && e.rule == nil) && isReason(ends, e, netip.AddrPort{}) {
 		return Certain
 	}
 	if e.endpoint.IsValid() && !e.perhaps {
-		others := true
-		for i := range ends {
-			if other := &ends[i]; (other.endpoint == e.endpoint || other.stoppedOnTheWay(e)) && !other.isLost() {
-				others = false
-			}
+		reaches := func(other end) bool {
+			return (other.endpoint == e.endpoint || other.stoppedOnTheWay(e)) && !other.isLost()
 		}
-		if others && isReason(ends, e, e.endpoint) {
+		if !slices.ContainsFunc(ends, reaches) && isReason(ends, e, e.endpoint) {
 			return Certain
 		}
 	}
-	for i := range e.doubts {
-		if !e.doubts[i].Passing() {
-			return NotKnown
-		}
+	if slices.ContainsFunc(e.doubts, func(d netfilter.Doubt) bool { return !d.Passing() }) {
+		return NotKnown
 	}
 	return Possible
 }
@@ -201,15 +197,6 @@ func isReason(ends []end, e *end, to netip.AddrPort) bool {
 
 // isLost reports whether the connection fails for sure on this way.
 func (e *end) isLost() bool { return e.outcome.lost() && !e.perhaps }
-
-func allLost(ends []end) bool {
-	for i := range ends {
-		if !ends[i].isLost() {
-			return false
-		}
-	}
-	return true
-}
 
 // always is a source of random numbers with which every doubt and choice matches, or none.
 type always float64
@@ -307,10 +294,7 @@ func untracker(paths ...[]*iptables.Rule) *iptables.Rule {
 // comesBack reports whether the reply of an endpoint is sent to this host: the source is an address of
 // it, or behind it, or else the endpoint is.
 func (s *surveyor) comesBack(c *connection, w *netfilter.Way) bool {
-	if c.from.Kind != OtherPod && c.from.Kind != Outside || w.Entry != nil && w.Entry.SNAT {
-		return true
-	}
-	return s.isLocal(c, w.Packet.Destination)
+	return c.from.Kind != OtherPod && c.from.Kind != Outside || w.Entry != nil && w.Entry.SNAT || s.isLocal(c, w.Packet.Destination)
 }
 
 // isLocal reports whether an endpoint is known to be on this node, by kube-proxy's rules or, if they do not show it, by routes: all of

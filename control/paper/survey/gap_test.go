@@ -79,7 +79,7 @@ COMMIT
 `
 	s := surveyOf(t, text)
 	at := slices.IndexFunc(s.Losses, func(l *Loss) bool { return l.Condition != "" })
-	if at < 0 || s.Losses[at].Certainty != NotKnown || s.Losses[at].Condition != podsIn(netip.MustParsePrefix("192.168.0.0/16")) || s.Losses[at].Rule.Line != 4 {
+	if at < 0 || s.Losses[at].Certainty != NotKnown || s.Losses[at].Condition != "where pods have addresses in 192.168.0.0/16" || s.Losses[at].Rule.Line != 4 {
 		for _, l := range s.Losses {
 			t.Errorf("loss %+v, want one of the rule in line 4, not known", *l)
 		}

@@ -37,7 +37,7 @@ func (s *surveyor) unhealthy(clients []netip.Addr, to netip.AddrPort) (lost *net
 		for _, from := range clients {
 			p := iptables.FirstPacket(protoTCP, netip.AddrPortFrom(from, sourcePort), to, false)
 			p.InInterface = in
-			w, all := ends(s.machine, p, &work)
+			w, all := ends(s.machine, p, newState, &work)
 			if w == nil || !all {
 				return nil
 			}
@@ -58,10 +58,7 @@ func (s *surveyor) loseHealthChecks(title string, from netip.Addr, to netip.Addr
 	}
 	l := &Loss{
 		Effect: DropsHealthChecks, Certainty: Possible, Titles: []string{title}, To: []string{port}, Kinds: []Kind{Outside},
-		Rule: w.By, Table: w.Table, Chain: w.Chain, Rejected: w.Verdict == netfilter.Rejected, Example: Example{Protocol: "TCP", Source: from.String(), To: to, From: Outside},
+		Example: Example{Protocol: "TCP", Source: from.String(), To: to, From: Outside},
 	}
-	if w.By == nil {
-		l.File, l.Line = s.policyPlace(w.Table, w.Chain)
-	}
-	s.order = append(s.order, l)
+	s.lose(l, w)
 }

@@ -86,11 +86,9 @@ func (v *walker) judge(c *connection, w *netfilter.Way) end {
 func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 	e.outcome, e.rejected = lost, w.Verdict == netfilter.Rejected
 	if w.By == nil {
-		if w.Chain == "" && s.refusedByIPVS(c, w) {
-			e.outcome = intended
-			return
-		}
 		switch {
+		case w.Chain == "" && s.ipvs != nil && e.rejected && w.Packet.Destination == c.to: // the virtual server has no real server
+			e.outcome = intended
 		case w.Chain != "":
 			s.refusedAnyway(e, c, w)
 		case w.NoWay && s.knowsRoutes(w):
@@ -182,11 +180,6 @@ func (s *surveyor) notForwarded(w *netfilter.Way) bool {
 	return w.NoWay && !w.Packet.Local && !s.host.Forwards(w.Packet.InInterface, w.Packet.Destination.Addr())
 }
 
-// refusedByIPVS reports whether IPVS rejects a packet, because the virtual server has no real server.
-func (s *surveyor) refusedByIPVS(c *connection, w *netfilter.Way) bool {
-	return s.ipvs != nil && w.Verdict == netfilter.Rejected && w.Packet.Destination == c.to
-}
-
 // ofProxy reports whether kube-proxy refuses packets by a rule on a node in IPVS mode: one of that mode, for packets to
 // addresses that its sets lack, or of iptables mode. Which addresses these are is found without following packets.
 func (s *surveyor) ofProxy(r *iptables.Rule) bool {
@@ -197,9 +190,6 @@ func (s *surveyor) ofProxy(r *iptables.Rule) bool {
 	return purpose != audit.NotKubeProxy
 }
 
-// pastIPVS reports whether packets do not get to IPVS, because the address of the virtual server is none of the host's.
-func (s *surveyor) pastIPVS(c *connection) bool { return s.ipvs != nil && !s.host.Has(c.to.Addr()) }
-
 // waits reports whether a rule has packets wait for a program, and drops them without one.
 func waits(r *iptables.Rule) bool {
 	_, ok := r.Target.(iptables.NFQueue)
@@ -209,8 +199,8 @@ func waits(r *iptables.Rule) bool {
 // judgeArrival judges a packet that no rule dropped.
 func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 	to := w.Packet.Destination
-	if r := assigner(w.Path); r != nil && w.Verdict == netfilter.Delivered {
-		e.outcome, e.reason = unknown, gap{"a rule gives them to a program of this node, a transparent proxy", r.String()}
+	if i := slices.IndexFunc(w.Path, isTProxy); i >= 0 && w.Verdict == netfilter.Delivered {
+		e.outcome, e.reason = unknown, gap{"a rule gives them to a program of this node, a transparent proxy", w.Path[i].String()}
 		return
 	}
 	switch {
@@ -220,7 +210,7 @@ func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 	case c.lacksEndpoints(): // why is not to be seen from the packet
 		e.outcome, e.reason = unknown, c.noEndpointsShown()
 		return
-	case to == c.to && v.pastIPVS(c):
+	case to == c.to && v.ipvs != nil && !v.host.Has(to.Addr()): // it does not get to IPVS
 		e.outcome = intended
 		return
 	case to == c.to:
@@ -339,12 +329,7 @@ func (s *surveyor) tableOf(r *iptables.Rule) string {
 }
 
 func (s *surveyor) wrote(r *iptables.Rule) bool {
-	for _, n := range s.survey.Nodes {
-		if n.IsEndpointRule(r) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.survey.Nodes, func(n *audit.Node) bool { return n.IsEndpointRule(r) })
 }
 
 // translator is the last rule that translated the destination; nil: none.
@@ -360,14 +345,4 @@ func translator(path []*iptables.Rule) (found *iptables.Rule) {
 		}
 	}
 	return found
-}
-
-// assigner is the rule that gives a packet to a transparent socket, whatever its destination is; nil: none.
-func assigner(path []*iptables.Rule) *iptables.Rule {
-	for _, r := range path {
-		if _, ok := r.Target.(iptables.TProxy); ok {
-			return r
-		}
-	}
-	return nil
 }

@@ -71,6 +71,7 @@ func hasEffect(r *iptables.Rule, begins string) bool {
 	})
 }
 
+// isTProxy reports whether a rule gives packets to a transparent socket, whatever their destination is.
 func isTProxy(r *iptables.Rule) bool { _, ok := r.Target.(iptables.TProxy); return ok }
 
 // keeper is the rule that kept a packet from being translated; nil: none is to be seen.

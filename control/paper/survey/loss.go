@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -151,6 +152,15 @@ func (s *surveyor) recordLoss(e *end) {
 	l.add(c, e, s.known.Only != nil)
 }
 
+// lose adds a loss for which a rule or policy drops a packet.
+func (s *surveyor) lose(l *Loss, w *netfilter.Way) {
+	l.Rule, l.Table, l.Chain, l.Rejected = w.By, w.Table, w.Chain, w.Verdict == netfilter.Rejected
+	if w.By == nil {
+		l.File, l.Line = s.policyPlace(w.Table, w.Chain)
+	}
+	s.order = append(s.order, l)
+}
+
 // maxSpared is the maximum number of networks that are tried as the source of one connection.
 const maxSpared = 16
 
@@ -208,9 +218,7 @@ func (l *Loss) add(c *connection, e *end, all bool) {
 		l.seen["to "+to] = true
 		l.To = append(l.To, to)
 	}
-	if !slices.Contains(l.Kinds, c.from.Kind) {
-		l.Kinds = append(l.Kinds, c.from.Kind)
-	}
+	l.Kinds = distinct.Append(l.Kinds, c.from.Kind)
 }
 
 // maxNamed is the maximum number of endpoints that a loss of many connections names.
@@ -239,11 +247,7 @@ func note(known *map[string]int, list []Destinations, e *end) []Destinations {
 		list = append(list, Destinations{Title: title})
 	}
 	d := &list[i]
-	if to := e.connection.target.String(); !slices.Contains(d.To, to) {
-		d.To = append(d.To, to)
-	}
-	if line := e.rule.Line; !slices.Contains(d.Lines, line) {
-		d.Lines = append(d.Lines, line)
-	}
+	d.To = distinct.Append(d.To, e.connection.target.String())
+	d.Lines = distinct.Append(d.Lines, e.rule.Line)
 	return list
 }

@@ -89,12 +89,9 @@ func copiesMark(r *iptables.Rule) bool {
 
 // isIncomplete reports whether the dumps may lack rules of nat at postrouting.
 func (s *surveyor) isIncomplete() bool {
-	for _, d := range s.dumps {
-		if d.Ruleset != nil && !s.lacksMasquerading(d) || d.Table("nat") != nil && d.Lists("nat", "POSTROUTING") {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.dumps, func(d *iptables.Dump) bool {
+		return d.Ruleset != nil && !s.lacksMasquerading(d) || d.Table("nat") != nil && d.Lists("nat", "POSTROUTING")
+	})
 }
 
 // lacksMasquerading reports whether kube-proxy's table of nftables is there without its base chain at postrouting, or the one that

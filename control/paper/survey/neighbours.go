@@ -94,7 +94,7 @@ func (s *surveyor) deaf(machine *netfilter.Machine, device string, kind uint8, f
 		for _, b := range to {
 			p := iptables.FirstPacket(protoICMPv6, netip.AddrPortFrom(a, 0), netip.AddrPortFrom(b, 0), device == "")
 			p.InInterface, p.ICMPType, p.TTL, p.Length, p.Owner = device, kind, 255, 72, nil
-			w, all := ends(machine, p, &work)
+			w, all := ends(machine, p, newState, &work)
 			if !all || w == nil {
 				return nil
 			}
@@ -105,9 +105,9 @@ func (s *surveyor) deaf(machine *netfilter.Machine, device string, kind uint8, f
 }
 
 // ends follows a packet. lost is the first way on which a rule or policy drops it, nil if none does; all: they do on each way.
-func ends(machine *netfilter.Machine, p iptables.Packet, work *netfilter.Work) (lost *netfilter.Way, all bool) {
+func ends(machine *netfilter.Machine, p iptables.Packet, begin func() *netfilter.State, work *netfilter.Work) (lost *netfilter.Way, all bool) {
 	all = true
-	rest := machine.Each(nil, p, func() *netfilter.State { return new(netfilter.State) }, maxWays, work, func(w netfilter.Way) {
+	rest := machine.Each(nil, p, begin, maxWays, work, func(w netfilter.Way) {
 		if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
 			all = false
 		} else if lost == nil {
@@ -116,6 +116,8 @@ func ends(machine *netfilter.Machine, p iptables.Packet, work *netfilter.Work) (
 	})
 	return lost, all && rest == 0
 }
+
+func newState() *netfilter.State { return new(netfilter.State) }
 
 // loseNeighbours records that a rule or policy drops neighbour discovery.
 func (s *surveyor) loseNeighbours(n *neighbour, w *netfilter.Way, certainty Certainty, outgoing bool) {
@@ -127,12 +129,5 @@ func (s *surveyor) loseNeighbours(n *neighbour, w *netfilter.Way, certainty Cert
 			return
 		}
 	}
-	l := &Loss{
-		Effect: DropsNeighbours, Certainty: certainty, Outgoing: outgoing, Neighbours: []string{n.name}, Kinds: []Kind{n.kind},
-		Rule: w.By, Table: w.Table, Chain: w.Chain, Rejected: w.Verdict == netfilter.Rejected,
-	}
-	if w.By == nil {
-		l.File, l.Line = s.policyPlace(w.Table, w.Chain)
-	}
-	s.order = append(s.order, l)
+	s.lose(&Loss{Effect: DropsNeighbours, Certainty: certainty, Outgoing: outgoing, Neighbours: []string{n.name}, Kinds: []Kind{n.kind}}, w)
 }

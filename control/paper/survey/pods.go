@@ -84,14 +84,6 @@ func (s *surveyor) podOf(m iptables.Match) netip.Addr {
 	return netip.Addr{}
 }
 
-// onlyAddress is the single address that a match requires as source or destination; not valid: it does not.
-func onlyAddress(m iptables.Match) netip.Addr {
-	if p := networkOf(m); p.IsValid() && p.IsSingleIP() {
-		return p.Addr()
-	}
-	return netip.Addr{}
-}
-
 // networkOf is the network that a match requires as source or destination; not valid: it does not.
 func networkOf(m iptables.Match) (p netip.Prefix) {
 	switch m := m.(type) {
@@ -143,7 +135,7 @@ func (s *surveyor) otherPodNetworks(uplink string) (scenarios []scenario) {
 		if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(scenarios) < 2*maxGuessedNetworks {
 			pod := &Source{Kind: Pod, Addr: a, Device: device}
 			for _, own := range []bool{false, true} {
-				scenarios = append(scenarios, scenario{host: s.withPod(pod, p, uplink, own), condition: podsIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}, few: true})
+				scenarios = append(scenarios, scenario{host: s.withPod(pod, p, uplink, own), condition: Condition("where pods have addresses in " + p.String()), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}, few: true})
 			}
 		}
 	}
@@ -160,14 +152,10 @@ func (s *surveyor) withPod(pod *Source, pods netip.Prefix, uplink string, own bo
 	}
 	host.Interfaces = slices.Clone(host.Interfaces)
 	added := 0
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for _, e := range port.Endpoints {
-				if a := e.AddrPort.Addr(); a.IsValid() && e.Locality != audit.OnAnotherNode && !pods.Contains(a) && !a.IsLoopback() && !host.Has(a) && added < maxHostAddresses {
-					host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
-					added++
-				}
-			}
+	for _, e := range s.endpoints() {
+		if a := e.AddrPort.Addr(); a.IsValid() && e.Locality != audit.OnAnotherNode && !pods.Contains(a) && !a.IsLoopback() && !host.Has(a) && added < maxHostAddresses {
+			host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
+			added++
 		}
 	}
 	return &host
@@ -189,15 +177,9 @@ func (s *surveyor) openDevice() (string, error) {
 		return "", nil
 	}
 	for n, device := range append([]string{pod.Device}, others...) {
-		host, from := *s.host, *pod
+		from := *pod
 		from.Device = device
-		host.Routes = slices.Clone(host.Routes)
-		for i := range host.Routes {
-			if r := &host.Routes[i]; r.Interface == pod.Device {
-				r.Interface = device
-			}
-		}
-		machine, err := s.machineOf(&host)
+		machine, err := s.machineOf(s.rerouted(device, func(r *netfilter.Route) bool { return r.Interface == pod.Device }))
 		if err != nil {
 			return "", err
 		}
@@ -262,13 +244,9 @@ func (s *surveyor) itself(t *target) *Source {
 // node.
 func (s *surveyor) hostNetwork(host *netfilter.Host, uplink string) {
 	here := make(map[netip.Prefix][]netip.Addr)
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for _, e := range port.Endpoints {
-				if a := e.AddrPort.Addr(); e.Locality == audit.OnThisNode && !a.IsLoopback() && !slices.Contains(here[nodeNetwork(a, 0)], a) {
-					here[nodeNetwork(a, 0)] = append(here[nodeNetwork(a, 0)], a)
-				}
-			}
+	for _, e := range s.endpoints() {
+		if a := e.AddrPort.Addr(); e.Locality == audit.OnThisNode && !a.IsLoopback() && !slices.Contains(here[nodeNetwork(a, 0)], a) {
+			here[nodeNetwork(a, 0)] = append(here[nodeNetwork(a, 0)], a)
 		}
 	}
 	for _, addresses := range here {
@@ -282,7 +260,7 @@ func (s *surveyor) hostNetwork(host *netfilter.Host, uplink string) {
 
 // dropStandIn takes the address from the host that stands for its own: another one is known.
 func (s *surveyor) dropStandIn() {
-	stand := placeholderAddress(s.family())
+	stand := audit.Placeholder(s.family())
 	for i := range s.host.Interfaces {
 		d := &s.host.Interfaces[i]
 		d.Addresses = slices.DeleteFunc(slices.Clone(d.Addresses), func(a netfilter.Address) bool { return a.Prefix.Addr() == stand })
@@ -343,11 +321,9 @@ func (s *surveyor) podNetwork() netip.Prefix {
 
 // hasEndpoints reports whether endpoints have addresses in a network.
 func (s *surveyor) hasEndpoints(p netip.Prefix) bool {
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			if slices.ContainsFunc(port.Endpoints, func(e audit.Endpoint) bool { return p.Contains(e.AddrPort.Addr()) }) {
-				return true
-			}
+	for _, e := range s.endpoints() {
+		if p.Contains(e.AddrPort.Addr()) {
+			return true
 		}
 	}
 	return false
@@ -375,12 +351,4 @@ func masquerades(r *iptables.Rule) (from netip.Prefix) {
 		return netip.Prefix{}
 	}
 	return from
-}
-
-// loopback is the address of node ports that kube-proxy serves to the node itself; not valid: it does not.
-func loopback(p *audit.Proxy, f decision.Family) (a netip.Addr) {
-	if f == decision.IPv4 && p.LocalhostNodePorts {
-		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	return a
 }

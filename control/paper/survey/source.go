@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -140,10 +141,7 @@ func (s *surveyor) pods(host *netfilter.Host, uplink string) (network netip.Pref
 	if !network.IsValid() {
 		return network, ""
 	}
-	device = p.Bridge
-	if device == "" {
-		device = deviceTo(host, network.Addr().Next(), uplink)
-	}
+	device = cmp.Or(p.Bridge, deviceTo(host, network.Addr().Next(), uplink))
 	if device != uplink && p.InterfacePrefix == "" {
 		return network, device
 	}
@@ -203,16 +201,11 @@ func (s *surveyor) near(pods netip.Prefix) netip.Prefix {
 			}
 		}
 	}
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for i := range port.Endpoints {
-				e := &port.Endpoints[i]
-				if a := e.AddrPort.Addr(); a.IsValid() && pods.Contains(a) && (found == pods || e.Locality == audit.OnThisNode) {
-					found = nodeNetwork(a, pods.Bits())
-					if e.Locality == audit.OnThisNode {
-						return found
-					}
-				}
+	for _, e := range s.endpoints() {
+		if a := e.AddrPort.Addr(); a.IsValid() && pods.Contains(a) && (found == pods || e.Locality == audit.OnThisNode) {
+			found = nodeNetwork(a, pods.Bits())
+			if e.Locality == audit.OnThisNode {
+				return found
 			}
 		}
 	}
@@ -237,38 +230,34 @@ func (s *surveyor) endpointNetwork(host *netfilter.Host, uplink string) netip.Pr
 	var networks []netip.Prefix
 	named := s.namedNetworks()
 	seen := make(map[netip.Addr]bool)
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for _, e := range port.Endpoints {
-				a := e.AddrPort.Addr()
-				if !a.IsValid() || a.IsLoopback() || host.Has(a) {
-					continue
-				}
-				network, weight := nodeNetwork(a, 0), 4
-				if port.Title() == apiServers {
-					weight = 1 // in the nodes' network
-				}
-				if count[network] == 0 {
-					networks = append(networks, network)
-					if slices.ContainsFunc(named, func(p netip.Prefix) bool { return p.Contains(network.Addr()) }) {
-						weight += 10
-					}
-				}
-				if deviceTo(host, a, uplink) != uplink {
-					weight += 1000
-				}
-				switch e.Locality {
-				case audit.OnThisNode:
-					weight++
-					here[network] = true
-				case audit.OnAnotherNode:
-					elsewhere[network] = true
-				}
-				if !seen[a] {
-					seen[a] = true
-					count[network] += weight
-				}
+	for port, e := range s.endpoints() {
+		a := e.AddrPort.Addr()
+		if !a.IsValid() || a.IsLoopback() || host.Has(a) {
+			continue
+		}
+		network, weight := nodeNetwork(a, 0), 4
+		if port.Title() == apiServers {
+			weight = 1 // in the nodes' network
+		}
+		if count[network] == 0 {
+			networks = append(networks, network)
+			if slices.ContainsFunc(named, func(p netip.Prefix) bool { return p.Contains(network.Addr()) }) {
+				weight += 10
 			}
+		}
+		if deviceTo(host, a, uplink) != uplink {
+			weight += 1000
+		}
+		switch e.Locality {
+		case audit.OnThisNode:
+			weight++
+			here[network] = true
+		case audit.OnAnotherNode:
+			elsewhere[network] = true
+		}
+		if !seen[a] {
+			seen[a] = true
+			count[network] += weight
 		}
 	}
 	var best netip.Prefix
@@ -299,12 +288,8 @@ func (s *surveyor) namedNetworks() []netip.Prefix {
 // taken are addresses that are not a new pod's: those of endpoints, and of the host.
 func (s *surveyor) taken() map[netip.Addr]bool {
 	taken := make(map[netip.Addr]bool)
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for _, e := range port.Endpoints {
-				taken[e.AddrPort.Addr()] = true
-			}
-		}
+	for _, e := range s.endpoints() {
+		taken[e.AddrPort.Addr()] = true
 	}
 	for _, i := range s.host.Interfaces {
 		for _, a := range i.Addresses {

@@ -2,8 +2,8 @@ package survey
 
 import (
 	"net/netip"
-	"slices"
 
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
@@ -69,10 +69,6 @@ func (s *surveyor) atNeighbours() {
 		}
 		u := &s.survey.Unanswered[at[n.Addr]]
 		u.To = append(u.To, to)
-		for _, t := range titles[to] {
-			if !slices.Contains(u.Titles, t) {
-				u.Titles = append(u.Titles, t)
-			}
-		}
+		u.Titles = distinct.Append(u.Titles, titles[to]...)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
@@ -105,21 +106,9 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 		s.survey.Judged += w.judged
 		s.survey.Partly += w.partly
 		s.cut += w.cut
-		for _, a := range w.local {
-			if !slices.Contains(s.local, a) {
-				s.local = append(s.local, a)
-			}
-		}
-		for _, r := range w.queues {
-			if !slices.Contains(s.queues, r) {
-				s.queues = append(s.queues, r)
-			}
-		}
-		for _, to := range w.reached {
-			if !slices.Contains(s.survey.Reached, to) {
-				s.survey.Reached = append(s.survey.Reached, to)
-			}
-		}
+		s.local = distinct.Append(s.local, w.local...)
+		s.queues = distinct.Append(s.queues, w.queues...)
+		s.survey.Reached = distinct.Append(s.survey.Reached, w.reached...)
 		for i := range w.ends {
 			e := &w.ends[i]
 			if s.record(e); e.outcome.lost() {
@@ -270,11 +259,10 @@ func (s *surveyor) limits() {
 		return false
 	}
 	for _, d := range s.dumps {
-		if d.Listing == nil {
-			continue
-		}
-		for _, table := range d.Listing.Hidden {
-			s.skip("table %s, which iptables does not print: give the output of nft list ruleset", table)
+		if d.Listing != nil {
+			for _, table := range d.Listing.Hidden {
+				s.skip("table %s, which iptables does not print: give the output of nft list ruleset", table)
+			}
 		}
 	}
 	if len(s.targets) == 0 {

@@ -3,6 +3,7 @@ package survey
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -46,25 +47,12 @@ func (t *target) serves(a netip.AddrPort) bool {
 	if t.entry == decision.EntryNone {
 		return a == t.to
 	}
-	for _, ends := range t.ends {
-		if ends[a] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.ends, func(ends map[netip.AddrPort]bool) bool { return ends[a] })
 }
 
 // lacksEndpoints reports whether the target has no known endpoint.
 func (t *target) lacksEndpoints() bool {
-	if t.entry == decision.EntryNone {
-		return false
-	}
-	for _, ends := range t.ends {
-		if len(ends) > 0 {
-			return false
-		}
-	}
-	return !t.vague
+	return t.entry != decision.EntryNone && !t.vague && !slices.ContainsFunc(t.ends, func(ends map[netip.AddrPort]bool) bool { return len(ends) > 0 })
 }
 
 func (t *target) noEndpointsShown() gap {
@@ -145,8 +133,8 @@ func (s *surveyor) destinations() {
 					add(decision.EntryNodePort, a, port.NodePort)
 				}
 			}
-			if len(s.targets) < maxTargets {
-				add(decision.EntryNodePort, loopback(&n.Proxy, n.Family), port.NodePort)
+			if len(s.targets) < maxTargets && n.Family == decision.IPv4 && n.Proxy.LocalhostNodePorts {
+				add(decision.EntryNodePort, netip.AddrFrom4([4]byte{127, 0, 0, 1}), port.NodePort)
 			}
 			for _, a := range port.ExternalIPs {
 				add(decision.EntryExternalIP, a, port.Port)
@@ -171,12 +159,23 @@ func (s *surveyor) endpointsHere() {
 		protocol decision.Protocol
 	}
 	seen := make(map[key]bool)
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for _, e := range port.Endpoints {
-				if at := (key{e.AddrPort, port.Protocol}); e.Locality == audit.OnThisNode && !seen[at] {
-					seen[at] = true
-					s.targets = append(s.targets, target{port: port, to: e.AddrPort, protocol: port.Protocol})
+	for port, e := range s.endpoints() {
+		if at := (key{e.AddrPort, port.Protocol}); e.Locality == audit.OnThisNode && !seen[at] {
+			seen[at] = true
+			s.targets = append(s.targets, target{port: port, to: e.AddrPort, protocol: port.Protocol})
+		}
+	}
+}
+
+// endpoints are those of all services.
+func (s *surveyor) endpoints() iter.Seq2[*audit.Service, *audit.Endpoint] {
+	return func(yield func(*audit.Service, *audit.Endpoint) bool) {
+		for _, n := range s.survey.Nodes {
+			for _, port := range n.Services {
+				for i := range port.Endpoints {
+					if !yield(port, &port.Endpoints[i]) {
+						return
+					}
 				}
 			}
 		}
@@ -189,11 +188,9 @@ func (s *surveyor) sourcesFor(t *target) []*Source {
 	if s.one != nil {
 		return []*Source{s.one}
 	}
-	var of []Kind
+	of := kindsFor(t.entry)
 	if t.to.Addr().IsLoopback() {
 		of = []Kind{Node}
-	} else {
-		of = kindsFor(t.entry)
 	}
 	var sources []*Source
 	for _, kind := range of {

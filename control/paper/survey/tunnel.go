@@ -130,7 +130,11 @@ func (s *surveyor) followTunnels() {
 					}
 				}
 			default:
-				s.skip("whether the packets of the tunnel %s (%s) are accepted: this depends on what the rules do not show, such as the addresses of the other nodes; see %s", t.Device, t, whereText(lost))
+				where := fmt.Sprintf("the policy of chain %s (table %s)", lost.Chain, lost.Table)
+				if lost.By != nil {
+					where = fmt.Sprintf("line %d", lost.By.Line)
+				}
+				s.skip("whether the packets of the tunnel %s (%s) are accepted: this depends on what the rules do not show, such as the addresses of the other nodes; see %s", t.Device, t, where)
 			}
 		}
 	}
@@ -144,14 +148,6 @@ func (s *surveyor) beyond(t *Tunnel) (ends []netip.AddrPort) {
 		}
 	}
 	return ends
-}
-
-// whereText is the rule or policy that drops a packet.
-func whereText(w *netfilter.Way) string {
-	if w.By == nil {
-		return fmt.Sprintf("the policy of chain %s (table %s)", w.Chain, w.Table)
-	}
-	return fmt.Sprintf("line %d", w.By.Line)
 }
 
 // arrivals follows a tunnel's packets from other nodes, or, by the device "", those to them. lost is the first way on which a rule or
@@ -189,7 +185,6 @@ func (s *surveyor) arrives(t *Tunnel, node netip.Addr, in string, answers bool) 
 	if in == "" {
 		other = packet(uplinkOf(s.host, s.family()))
 	}
-	all = true
 	work := netfilter.Work{Steps: 1, Visits: maxVisits}
 	begin := func() *netfilter.State {
 		state := new(netfilter.State)
@@ -198,14 +193,7 @@ func (s *surveyor) arrives(t *Tunnel, node netip.Addr, in string, answers bool) 
 		}
 		return state
 	}
-	rest := s.machine.Each(nil, p, begin, maxWays, &work, func(w netfilter.Way) {
-		if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
-			all = false
-		} else if lost == nil {
-			lost = &w
-		}
-	})
-	return lost, all && rest == 0
+	return ends(s.machine, p, begin, &work)
 }
 
 // outerDevices are the devices by which packets of other nodes may arrive: the uplink and, if it is guessed, those that rules
@@ -270,18 +258,15 @@ func (s *surveyor) loseTunnel(t *Tunnel, node netip.Addr, w *netfilter.Way) {
 		}
 	}
 	l := &Loss{
-		Effect: DropsTunnel, Tunnel: t, Rule: w.By, Table: w.Table, Chain: w.Chain, Rejected: w.Verdict == netfilter.Rejected, Kinds: []Kind{OtherPod},
+		Effect: DropsTunnel, Tunnel: t, Kinds: []Kind{OtherPod},
 		Example: Example{Protocol: "UDP", Source: node.String(), To: netip.AddrPortFrom(s.address, t.Port), From: OtherPod, In: uplinkOf(s.host, s.family())},
 	}
 	if l.Outgoing = w.Packet.Local; l.Outgoing {
 		l.Example.Source, l.Example.To, l.Example.In = s.address.String(), netip.AddrPortFrom(node, t.Port), ""
 	}
-	if w.By == nil {
-		l.File, l.Line = s.policyPlace(w.Table, w.Chain)
-	}
 	if s.known.Only != nil {
 		l.Endpoints = s.beyond(t)
 		s.survey.Reached = slices.DeleteFunc(s.survey.Reached, func(to netip.AddrPort) bool { return slices.Contains(l.Endpoints, to) })
 	}
-	s.order = append(s.order, l)
+	s.lose(l, w)
 }

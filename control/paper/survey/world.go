@@ -7,6 +7,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -38,11 +39,6 @@ const (
 	SourceNotRouted    Condition = "where packets for that address, which is not the node's, are not sent to this node"
 )
 
-// podsIn is the condition that pods have addresses in a network.
-func podsIn(p netip.Prefix) Condition {
-	return Condition("where pods have addresses in " + p.String())
-}
-
 // scenarios are the hosts for which rules may do something else: endpoints are on this node or on others, and one that is not
 // in the pods' network may be this host.
 func (s *surveyor) scenarios() (scenarios []scenario) {
@@ -54,29 +50,18 @@ func (s *surveyor) scenarios() (scenarios []scenario) {
 	uplink := uplinkOf(s.host, s.family())
 	if devices := s.podDevices(uplink, away); len(devices) > 0 {
 		pod := s.sources[Pod]
-		host := *s.host
-		host.Routes = slices.Clone(host.Routes)
-		for i := range host.Routes {
-			if r := &host.Routes[i]; devices[r.Interface] && r.Destination.Bits() > 0 {
-				r.Interface = uplink
-			}
-		}
+		host := s.rerouted(uplink, func(r *netfilter.Route) bool { return devices[r.Interface] && r.Destination.Bits() > 0 })
 		host.Routes = append(host.Routes, netfilter.Route{Destination: netip.PrefixFrom(pod.Addr, pod.Addr.BitLen()), Interface: pod.Device})
-		scenarios = append(scenarios, scenario{host: &host, condition: EndpointElsewhere, certainty: Possible, concerns: func(e *audit.Endpoint) bool {
+		scenarios = append(scenarios, scenario{host: host, condition: EndpointElsewhere, certainty: Possible, concerns: func(e *audit.Endpoint) bool {
 			return away(e) && devices[deviceTo(s.host, e.AddrPort.Addr(), uplink)]
 		}})
 	}
 	host := *s.host
 	host.Interfaces = slices.Clone(host.Interfaces)
 	own := make(map[netip.Addr]bool)
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for i := range port.Endpoints {
-				e := &port.Endpoints[i]
-				if a := e.AddrPort.Addr(); away(e) && !own[a] && len(own) < maxHostAddresses && !a.IsLoopback() && !host.Has(a) && s.podsElsewhere(a, uplink) {
-					own[a] = true
-				}
-			}
+	for _, e := range s.endpoints() {
+		if a := e.AddrPort.Addr(); away(e) && !own[a] && len(own) < maxHostAddresses && !a.IsLoopback() && !host.Has(a) && s.podsElsewhere(a, uplink) {
+			own[a] = true
 		}
 	}
 	for a := range own {
@@ -96,9 +81,7 @@ func (s *surveyor) scenarios() (scenarios []scenario) {
 	return slices.Concat(scenarios, s.behindOthers(), s.behindBridge(uplink), s.otherPodNetworks(uplink), s.otherUplinks(uplink))
 }
 
-// arrivesOn is that packets from outside arrive on another device than the uplink.
-func arrivesOn(device string) Condition { return arrives + Condition(device) }
-
+// arrives is that packets from outside arrive on another device than the uplink, whose name follows.
 const arrives Condition = "where they arrive on "
 
 // otherUplinks are the scenarios in which packets from outside arrive on another device that may be an uplink, and for which rules drop
@@ -124,13 +107,10 @@ func (s *surveyor) otherUplinks(uplink string) (scenarios []scenario) {
 		host.Routes = append(slices.Clone(host.Routes), netfilter.Route{Destination: netip.PrefixFrom(outside.Addr, outside.Addr.BitLen()), Interface: name})
 		of := *outside
 		of.Device = name
-		scenarios = append(scenarios, scenario{host: &host, condition: arrivesOn(name), certainty: Possible, sources: &[kinds]*Source{Outside: &of}, few: true})
+		scenarios = append(scenarios, scenario{host: &host, condition: arrives + Condition(name), certainty: Possible, sources: &[kinds]*Source{Outside: &of}, few: true})
 	}
 	return scenarios
 }
-
-// behind is that endpoints are behind a device of one pod.
-func behind(device string) Condition { return Condition("where the endpoint is behind " + device) }
 
 // behindOthers are the scenarios in which the endpoints of this node are behind another one of the devices of one pod that rules
 // name: which pod has which is in the routes.
@@ -154,7 +134,7 @@ func (s *surveyor) behindOthers() (scenarios []scenario) {
 				}
 			}
 		}
-		scenarios = append(scenarios, scenario{host: &host, condition: behind(device), certainty: NotKnown, few: true, concerns: func(e *audit.Endpoint) bool { return moved[e.AddrPort.Addr()] }})
+		scenarios = append(scenarios, scenario{host: &host, condition: Condition("where the endpoint is behind " + device), certainty: NotKnown, few: true, concerns: func(e *audit.Endpoint) bool { return moved[e.AddrPort.Addr()] }})
 	}
 	return scenarios
 }
@@ -195,13 +175,9 @@ func (s *surveyor) podDevices(uplink string, away func(*audit.Endpoint) bool) ma
 	if s.sources[Pod] == nil {
 		return devices
 	}
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for i := range port.Endpoints {
-				if e := &port.Endpoints[i]; away(e) {
-					devices[deviceTo(s.host, e.AddrPort.Addr(), uplink)] = true
-				}
-			}
+	for _, e := range s.endpoints() {
+		if away(e) {
+			devices[deviceTo(s.host, e.AddrPort.Addr(), uplink)] = true
 		}
 	}
 	maps.DeleteFunc(devices, func(d string, _ bool) bool { return d == uplink || d == tunnel || !s.tells(d, uplink) })
@@ -211,13 +187,9 @@ func (s *surveyor) podDevices(uplink string, away func(*audit.Endpoint) bool) ma
 // endpointsOfThisNode are the addresses of endpoints that are known to be here.
 func (s *surveyor) endpointsOfThisNode() map[netip.Addr]bool {
 	here := make(map[netip.Addr]bool)
-	for _, n := range s.survey.Nodes {
-		for _, port := range n.Services {
-			for i := range port.Endpoints {
-				if e := &port.Endpoints[i]; e.Locality == audit.OnThisNode {
-					here[e.AddrPort.Addr()] = true
-				}
-			}
+	for _, e := range s.endpoints() {
+		if e.Locality == audit.OnThisNode {
+			here[e.AddrPort.Addr()] = true
 		}
 	}
 	return here
@@ -231,11 +203,16 @@ func (s *surveyor) withoutTunnel(uplink string) *netfilter.Host {
 	if !slices.ContainsFunc(s.host.Routes, func(r netfilter.Route) bool { return r.Interface == tunnel }) || !s.tells(tunnel, uplink) {
 		return nil
 	}
+	return s.rerouted(uplink, func(r *netfilter.Route) bool { return r.Interface == tunnel })
+}
+
+// rerouted is the host with some of its routes by another device.
+func (s *surveyor) rerouted(device string, some func(*netfilter.Route) bool) *netfilter.Host {
 	host := *s.host
 	host.Routes = slices.Clone(host.Routes)
 	for i := range host.Routes {
-		if r := &host.Routes[i]; r.Interface == tunnel {
-			r.Interface = uplink
+		if r := &host.Routes[i]; some(r) {
+			r.Interface = device
 		}
 	}
 	return &host
@@ -256,8 +233,8 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 				}
 				for _, m := range r.Matches {
 					if _, to := m.(iptables.Destination); to {
-						if a := onlyAddress(m); a.IsGlobalUnicast() && !slices.Contains(found, a) {
-							found = append(found, a)
+						if p := networkOf(m); p.IsValid() && p.IsSingleIP() && p.Addr().IsGlobalUnicast() {
+							found = distinct.Append(found, p.Addr())
 						}
 					}
 				}
@@ -286,14 +263,6 @@ func guardsDevice(r *iptables.Rule) bool {
 		in, ok := m.(iptables.InInterface)
 		return ok && in.Negated && in.Interface.Name != "lo"
 	})
-}
-
-// placeholderAddress is the address of a host whose rules do not show its own: see netfilter.GuessHost.
-func placeholderAddress(f decision.Family) netip.Addr {
-	if f == decision.IPv6 {
-		return netip.MustParseAddr("2001:db8::1")
-	}
-	return netip.MustParseAddr("192.0.2.1")
 }
 
 // maxHostAddresses is the maximum number of addresses that are tried as the host's.
