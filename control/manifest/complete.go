@@ -218,7 +218,7 @@ func (o *Objects) sliced(svc *corev1.Service) bool {
 
 // selects reports whether a Service selects a Pod.
 func selects(s *corev1.Service, p *corev1.Pod) bool {
-	return s.Namespace == p.Namespace && len(s.Spec.Selector) > 0 && has(p.Labels, s.Spec.Selector) && !IsHook(p)
+	return s.Namespace == p.Namespace && len(s.Spec.Selector) > 0 && HasLabels(p.Labels, s.Spec.Selector) && !IsHook(p)
 }
 
 // IsHook reports whether a Pod that was not read from a cluster runs only for a time, as the test of a Helm chart, which often has the
@@ -227,8 +227,8 @@ func IsHook(p *corev1.Pod) bool { return p.Annotations[annotationHook] != "" && 
 
 const annotationHook = "helm.sh/hook"
 
-// has reports whether labels contain all of some.
-func has(labels, some map[string]string) bool {
+// HasLabels reports whether labels contain all of some.
+func HasLabels(labels, some map[string]string) bool {
 	for key, value := range some {
 		if v, ok := labels[key]; !ok || v != value {
 			return false

@@ -139,6 +139,14 @@ func (d *described) field(names ...string) string {
 	return ""
 }
 
+// linesOf are the lines of a field; none: it is not there.
+func (d *described) linesOf(name string) []string {
+	if i := slices.Index(d.order, name); i >= 0 {
+		return d.lines[i]
+	}
+	return nil
+}
+
 func unset(value string) string {
 	if value == "<none>" || value == "<unset>" || value == "<nil>" {
 		return ""
@@ -180,11 +188,9 @@ func (d *described) of() string {
 // warnings are the latest events of type Warning, for a note; "": there is none.
 func (d *described) warnings() string {
 	var all []string
-	if i := slices.Index(d.order, "Events"); i >= 0 {
-		for _, line := range d.lines[i] {
-			if row := columns.Split(line, 5); len(row) == 5 && row[0] == "Warning" {
-				all = append(all, row[1]+": "+row[4])
-			}
+	for _, line := range d.linesOf("Events") {
+		if row := columns.Split(line, 5); len(row) == 5 && row[0] == "Warning" {
+			all = append(all, row[1]+": "+row[4])
 		}
 	}
 	if len(all) == 0 {
@@ -228,29 +234,13 @@ func (d *described) documents(shown bool) []document {
 
 // pairs are lines, or parts between commas, of the form key=value.
 func (d *described) pairs(name string) map[string]any {
-	pairs := make(map[string]any)
-	i := slices.Index(d.order, name)
-	if i < 0 {
-		return nil
-	}
-	for _, line := range d.lines[i] {
-		for _, part := range strings.Split(line, ",") {
-			if key, value, ok := strings.Cut(strings.TrimSpace(part), "="); ok {
-				pairs[key] = value
-			}
-		}
-	}
-	return pairs
+	return pairsOf(strings.Join(d.linesOf(name), ","))
 }
 
 // annotations are lines of the form "key: value", which stands below its key if it is long.
 func (d *described) annotations() map[string]any {
 	annotations, last := make(map[string]any), ""
-	i := slices.Index(d.order, "Annotations")
-	if i < 0 {
-		return nil
-	}
-	for _, line := range d.lines[i] {
+	for _, line := range d.linesOf("Annotations") {
 		if key, value, ok := strings.Cut(line, ":"); ok && !strings.ContainsAny(key, " {\"") {
 			last = key
 			annotations[key] = strings.TrimSpace(value)

@@ -1,27 +1,22 @@
 package manifest
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // node makes a Node of what describe prints.
 func (d *described) node(metadata map[string]any) []document {
 	delete(metadata, "namespace")
-	rows := func(field string, least int, add func(row []string)) {
-		if i := slices.Index(d.order, field); i >= 0 {
-			for _, line := range d.lines[i] {
-				if row := columns.Split(line, -1); len(row) >= least && row[0] != "Type" && row[0] != "----" {
-					add(row)
-				}
+	rows := func(field string, add func(row []string)) {
+		for _, line := range d.linesOf(field) {
+			if row := columns.Split(line, -1); len(row) > 1 && row[0] != "Type" && row[0] != "----" {
+				add(row)
 			}
 		}
 	}
 	var addresses, conditions []any
-	rows("Addresses", 2, func(row []string) {
+	rows("Addresses", func(row []string) {
 		addresses = append(addresses, map[string]any{"type": strings.TrimSuffix(row[0], ":"), "address": row[1]})
 	})
-	rows("Conditions", 2, func(row []string) {
+	rows("Conditions", func(row []string) {
 		condition := map[string]any{"type": row[0], "status": row[1]}
 		if len(row) > 5 {
 			condition["reason"], condition["message"] = row[4], row[5]

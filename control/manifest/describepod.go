@@ -33,11 +33,9 @@ func (d *described) pod(metadata map[string]any) []document {
 		spec["initContainers"], status["initContainerStatuses"] = d.containers("Init Containers")
 	}
 	var conditions []any
-	if i := slices.Index(d.order, "Conditions"); i >= 0 {
-		for _, line := range d.lines[i] {
-			if f := strings.Fields(line); len(f) == 2 && f[0] != "Type" {
-				conditions = append(conditions, map[string]any{"type": f[0], "status": f[1]})
-			}
+	for _, line := range d.linesOf("Conditions") {
+		if f := strings.Fields(line); len(f) == 2 && f[0] != "Type" {
+			conditions = append(conditions, map[string]any{"type": f[0], "status": f[1]})
 		}
 	}
 	status["conditions"] = conditions
@@ -50,10 +48,7 @@ var containerField = regexp.MustCompile(`^(Container ID|Image):`)
 // containers are those of a Pod, and their states.
 func (d *described) containers(field string) (specs, statuses []any) {
 	var spec, status, state map[string]any
-	var lines []string
-	if i := slices.Index(d.order, field); i >= 0 {
-		lines = d.lines[i]
-	}
+	lines := d.linesOf(field)
 	for i, line := range lines {
 		name, value, _ := strings.Cut(line, ":")
 		if value = strings.TrimSpace(value); value == "" && name != "Container ID" && i+1 < len(lines) && containerField.MatchString(lines[i+1]) {

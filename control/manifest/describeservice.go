@@ -19,6 +19,23 @@ type describedPort struct {
 	notShown               error // some are missing
 }
 
+// object is the port in its Service.
+func (p *describedPort) object() map[string]any {
+	o := map[string]any{"port": p.number, "protocol": p.protocol}
+	if p.name != "" {
+		o["name"] = p.name
+	}
+	if n, err := strconv.ParseInt(p.target, 10, 32); err == nil {
+		o["targetPort"] = n
+	} else if p.target != "" {
+		o["targetPort"] = p.target
+	}
+	if p.nodePort != 0 {
+		o["nodePort"] = p.nodePort
+	}
+	return o
+}
+
 // service makes a Service of what describe prints and, unless its endpoints are shown elsewhere, EndpointSlices.
 func (d *described) service(metadata map[string]any, shown bool) ([]document, error) {
 	spec := map[string]any{"type": d.field("Type")}
@@ -55,19 +72,7 @@ func (d *described) service(metadata map[string]any, shown bool) ([]document, er
 	}
 	var list []any
 	for _, p := range ports {
-		q := map[string]any{"port": p.number, "protocol": p.protocol}
-		if p.name != "" {
-			q["name"] = p.name
-		}
-		if n, err := strconv.ParseInt(p.target, 10, 32); err == nil {
-			q["targetPort"] = n
-		} else if p.target != "" {
-			q["targetPort"] = p.target
-		}
-		if p.nodePort != 0 {
-			q["nodePort"] = p.nodePort
-		}
-		list = append(list, q)
+		list = append(list, p.object())
 	}
 	setList("ports", list)
 	service := map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}

@@ -10,28 +10,18 @@ import (
 // slice makes an EndpointSlice of what describe prints. Of the conditions, it is Ready.
 func (d *described) slice(metadata map[string]any) ([]document, error) {
 	ports, endpoints := []any{}, []any{}
-	if i := slices.Index(d.order, "Ports"); i >= 0 {
-		for _, line := range d.lines[i] {
-			fields := strings.Fields(line)
-			if len(fields) == 0 || unset(line) == "" || strings.HasPrefix(line, "----") || strings.HasPrefix(line, "Name ") {
-				continue
-			}
-			if len(fields) != 3 {
-				return nil, fmt.Errorf("%q below Ports: want a name, a number and a protocol", line)
-			}
-			port := map[string]any{"name": unset(fields[0]), "protocol": fields[2]}
-			if text := unset(fields[1]); text != "" {
-				number, err := strconv.ParseInt(text, 10, 32)
-				if err != nil {
-					return nil, fmt.Errorf("%q below Ports: want a number", text)
-				}
-				port["port"] = number
-			}
-			ports = append(ports, port)
+	for _, line := range d.linesOf("Ports") {
+		if unset(line) == "" || isHead(line) {
+			continue
 		}
+		port, err := describedRow(line)
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, port)
 	}
 	var endpoint map[string]any
-	for _, line := range d.lines[slices.Index(d.order, "Endpoints")] {
+	for _, line := range d.linesOf("Endpoints") {
 		name, value, _ := strings.Cut(line, ":")
 		value = unset(strings.TrimSpace(value))
 		switch {
@@ -62,6 +52,26 @@ func (d *described) slice(metadata map[string]any) ([]document, error) {
 	})}, nil
 }
 
+// isHead reports whether a line is of the head of a table of ports.
+func isHead(line string) bool {
+	return strings.HasPrefix(line, "----") || strings.HasPrefix(line, "Name ")
+}
+
+// describedRow reads a row of a table of ports: name, number and protocol.
+func describedRow(line string) (port map[string]any, err error) {
+	fields := strings.Fields(line)
+	if len(fields) != 3 {
+		return nil, fmt.Errorf("%q below Ports: want a name, a number and a protocol", line)
+	}
+	port = map[string]any{"name": unset(fields[0]), "protocol": fields[2]}
+	if text := unset(fields[1]); text != "" {
+		if port["port"], err = strconv.ParseInt(text, 10, 32); err != nil {
+			return nil, fmt.Errorf("%q below Ports: want a number", text)
+		}
+	}
+	return port, nil
+}
+
 // portName is the name of the first port of Endpoints or an EndpointSlice; "": it has none.
 func (d *described) portName() string {
 	for _, line := range slices.Concat(d.lines...) {
@@ -88,10 +98,10 @@ func (d *described) endpoints(metadata map[string]any) ([]document, error) {
 			subset[field] = list
 		}
 	}
-	for _, line := range d.lines[slices.Index(d.order, "Subsets")] {
+	for _, line := range d.linesOf("Subsets") {
 		name, value, found := strings.Cut(line, ":")
 		switch {
-		case line == "" || strings.HasPrefix(line, "----") || strings.HasPrefix(line, "Name "):
+		case line == "" || isHead(line):
 		case found && name == "Addresses":
 			subset, inPorts = make(map[string]any), false
 			subsets = append(subsets, subset)
@@ -103,17 +113,9 @@ func (d *described) endpoints(metadata map[string]any) ([]document, error) {
 		case found && name == "Ports":
 			inPorts = true
 		case inPorts:
-			fields := strings.Fields(line)
-			if len(fields) != 3 {
-				return nil, fmt.Errorf("%q below Ports: want a name, a number and a protocol", line)
-			}
-			number, err := strconv.ParseInt(fields[1], 10, 32)
+			port, err := describedRow(line)
 			if err != nil {
-				return nil, fmt.Errorf("%q below Ports: want a number", fields[1])
-			}
-			port := map[string]any{"port": number, "protocol": fields[2]}
-			if n := unset(fields[0]); n != "" {
-				port["name"] = n
+				return nil, err
 			}
 			ports, _ := subset["ports"].([]any)
 			subset["ports"] = append(ports, port)

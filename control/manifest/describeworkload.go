@@ -17,16 +17,11 @@ func (d *described) isWorkload() bool { return d.has("Pod Template") }
 // the names are not shown.
 func (d *described) workload(metadata map[string]any) []document {
 	t := new(described)
-	for i, name := range d.order {
-		if name != "Pod Template" {
-			continue
-		}
-		for _, line := range d.lines[i] {
-			if m := templateField.FindStringSubmatch(line); m != nil {
-				t.order, t.lines = append(t.order, m[1]), append(t.lines, []string{line[len(m[0]):]})
-			} else if last := len(t.lines) - 1; last >= 0 {
-				t.lines[last] = append(t.lines[last], line)
-			}
+	for _, line := range d.linesOf("Pod Template") {
+		if m := templateField.FindStringSubmatch(line); m != nil {
+			t.order, t.lines = append(t.order, m[1]), append(t.lines, []string{line[len(m[0]):]})
+		} else if last := len(t.lines) - 1; last >= 0 {
+			t.lines[last] = append(t.lines[last], line)
 		}
 	}
 	apiVersion, kind := "apps/v1", "ReplicaSet"

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,12 +18,7 @@ import (
 func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
-		if p.Name == nil {
-			p.Name = new(string)
-		}
-		if p.Protocol == nil {
-			p.Protocol = new(corev1.ProtocolTCP)
-		}
+		p.Name, p.Protocol = cmp.Or(p.Name, new(string)), cmp.Or(p.Protocol, new(corev1.ProtocolTCP))
 	}
 	// Of many endpoints, what nothing depends on is a quarter of the memory.
 	s.ManagedFields, s.OwnerReferences = nil, nil

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,22 +19,13 @@ type Error struct {
 
 // Error returns all of it on one line.
 func (e *Error) Error() string {
-	var b strings.Builder
 	file := e.File
 	if e.Line > 0 {
 		file = fmt.Sprintf("%s:%d", file, e.Line)
 	}
-	b.WriteString(position(file, e.Document, e.Item))
-	for _, s := range []string{e.Object, e.Field} {
-		if s != "" {
-			b.WriteString(": ")
-			b.WriteString(s)
-		}
-	}
-	b.WriteString(": ")
-	// Parsers may quote their input, which may hold line breaks.
-	b.WriteString(strings.Join(strings.Fields(e.Err.Error()), " "))
-	return b.String()
+	text := strings.Join(strings.Fields(e.Err.Error()), " ") // parsers may quote their input, which may hold line breaks
+	parts := slices.DeleteFunc([]string{e.Object, e.Field}, func(s string) bool { return s == "" })
+	return strings.Join(slices.Concat([]string{position(file, e.Document, e.Item)}, parts, []string{text}), ": ")
 }
 
 // Unwrap returns the cause, for example one that is [io/fs.ErrNotExist].

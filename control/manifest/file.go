@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 )
 
 const (
@@ -48,11 +50,7 @@ func (in *input) each(take func(file) []string) {
 	seen := make(map[string]bool)
 	paths := slices.Clone(in.paths)
 	read := func(f file) {
-		for _, p := range take(f) {
-			if !slices.Contains(paths, p) {
-				paths = append(paths, p)
-			}
-		}
+		paths = distinct.Append(paths, take(f)...)
 	}
 	add := func(name string, inDirectory bool) {
 		if clean := filepath.Clean(name); !seen[clean] {

@@ -98,20 +98,12 @@ var deploymentType = typeName{"apps/v1", "Deployment"}
 
 // kept reports whether objects of the type are kept, if only as Objects.Context or by LoadApplied.
 func (t typeName) kept() bool {
-	switch t {
-	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"}, betaSlice,
-		typeName{"v1", "Endpoints"}, typeName{"v1", "Node"}, typeName{"v1", "Pod"}:
-		return true
-	}
-	return t.isContext() || t.hasTemplate()
+	main := []typeName{{"v1", "Service"}, {"discovery.k8s.io/v1", "EndpointSlice"}, betaSlice, {"v1", "Endpoints"}, {"v1", "Node"}, {"v1", "Pod"}}
+	return slices.Contains(main, t) || t.isContext() || t.hasTemplate()
 }
 
 func (t typeName) isContext() bool {
-	switch t {
-	case typeName{networking, "NetworkPolicy"}, typeName{networking, "ServiceCIDR"}, typeName{"v1", "Namespace"}, typeName{"v1", "ConfigMap"}:
-		return true
-	}
-	return false
+	return slices.Contains([]typeName{{networking, "NetworkPolicy"}, {networking, "ServiceCIDR"}, {"v1", "Namespace"}, {"v1", "ConfigMap"}}, t)
 }
 
 const networking = "networking.k8s.io/v1"

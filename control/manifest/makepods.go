@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 )
 
 // maxMadePods is how many Pods of a template are made: more show nothing more.
@@ -211,11 +212,7 @@ func (c *completion) address(p *corev1.Pod, f corev1.IPFamily, podCIDRs []netip.
 // podFamilies returns the address families of the cluster IPs.
 func (c *completion) podFamilies() (all []corev1.IPFamily) {
 	for _, s := range c.Services {
-		for _, f := range s.Spec.IPFamilies {
-			if !slices.Contains(all, f) {
-				all = append(all, f)
-			}
-		}
+		all = distinct.Append(all, s.Spec.IPFamilies...)
 	}
 	if len(all) == 0 {
 		return []corev1.IPFamily{corev1.IPv4Protocol}
@@ -273,7 +270,7 @@ func (o *Objects) clusterNamespaces() map[string]bool {
 func (c *completion) hasPods(t *Template) bool {
 	return slices.ContainsFunc(c.Pods, func(p *corev1.Pod) bool {
 		_, made := c.Made.Pods[p]
-		return !made && p.Namespace == t.Namespace && len(t.Pod.Labels) > 0 && has(p.Labels, t.Pod.Labels)
+		return !made && p.Namespace == t.Namespace && len(t.Pod.Labels) > 0 && HasLabels(p.Labels, t.Pod.Labels)
 	})
 }
 
@@ -292,7 +289,7 @@ func (c *completion) nodesFor(spec *corev1.PodSpec, daemons bool) (names []strin
 			taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 		}
 		switch {
-		case !has(n.Labels, spec.NodeSelector):
+		case !HasLabels(n.Labels, spec.NodeSelector):
 		case slices.ContainsFunc(taints, func(t corev1.Taint) bool {
 			return t.Effect != corev1.TaintEffectPreferNoSchedule && !(daemons && strings.HasPrefix(t.Key, "node.kubernetes.io/")) &&
 				!slices.ContainsFunc(spec.Tolerations, func(o corev1.Toleration) bool { return o.ToleratesTaint(klog.Background(), &t, true) })

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"errors"
@@ -19,37 +18,25 @@ import (
 func (l *loader) object(at Place, t typeName, m map[string]any, duplicates []string) {
 	switch t {
 	case typeName{"v1", "Service"}:
-		if o, ok := add(l, at, t, m, duplicates, defaultService, validateService); ok {
-			l.objects.Services = append(l.objects.Services, o)
-		}
+		keep(l, at, t, m, duplicates, &l.objects.Services, defaultService, validateService)
 	case typeName{"discovery.k8s.io/v1", "EndpointSlice"}:
-		if o, ok := add(l, at, t, m, duplicates, defaultEndpointSlice, validateEndpointSlice); ok {
-			l.objects.EndpointSlices = append(l.objects.EndpointSlices, o)
-		}
+		keep(l, at, t, m, duplicates, &l.objects.EndpointSlices, defaultEndpointSlice, validateEndpointSlice)
 	case typeName{"v1", "Endpoints"}:
-		if o, ok := add(l, at, t, m, duplicates, defaultEndpoints, validateEndpoints); ok {
-			l.objects.Endpoints = append(l.objects.Endpoints, o)
-		}
+		keep(l, at, t, m, duplicates, &l.objects.Endpoints, defaultEndpoints, validateEndpoints)
 	case typeName{"v1", "Node"}:
-		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Node) {}, validateNode); ok {
-			l.objects.Nodes = append(l.objects.Nodes, o)
-		}
+		keep(l, at, t, m, duplicates, &l.objects.Nodes, nil, validateNode)
 	case typeName{"v1", "Pod"}:
 		validate := validatePod
 		if l.Deployments {
 			validate = func(o *corev1.Pod, v *validation) { l.check(o, v) }
 		}
-		if o, ok := add(l, at, t, m, duplicates, func(o *corev1.Pod) { defaultPod(&o.Spec) }, validate); ok {
-			l.objects.Pods = append(l.objects.Pods, o)
-		}
+		keep(l, at, t, m, duplicates, &l.objects.Pods, func(o *corev1.Pod) { defaultPod(&o.Spec) }, validate)
 	case deploymentType:
 		if !l.Deployments {
 			l.other(at, t, m, duplicates)
 			return
 		}
-		if o, ok := add(l, at, t, m, duplicates, func(*appsv1.Deployment) {}, func(o *appsv1.Deployment, v *validation) { l.check(o, v) }); ok {
-			l.objects.Deployments = append(l.objects.Deployments, o)
-		}
+		keep(l, at, t, m, duplicates, &l.objects.Deployments, nil, func(o *appsv1.Deployment, v *validation) { l.check(o, v) })
 	default:
 		if l.extension == nil || !l.extend(at, t, m, duplicates) {
 			l.other(at, t, m, duplicates)
@@ -105,22 +92,16 @@ func (l *loader) keepContext(at Place, t typeName, m map[string]any, duplicates 
 	c := &l.objects.Context
 	switch t.kind {
 	case "NetworkPolicy":
-		if o, ok := add(l, at, t, m, duplicates, func(*networkingv1.NetworkPolicy) {}, func(*networkingv1.NetworkPolicy, *validation) {}); ok {
-			c.NetworkPolicies = append(c.NetworkPolicies, o)
-		}
+		keep(l, at, t, m, duplicates, &c.NetworkPolicies, nil, nil)
 	case "ServiceCIDR":
-		if o, ok := add(l, at, t, m, duplicates, func(*networkingv1.ServiceCIDR) {}, func(*networkingv1.ServiceCIDR, *validation) {}); ok {
-			c.ServiceCIDRs = append(c.ServiceCIDRs, o)
-		}
+		keep(l, at, t, m, duplicates, &c.ServiceCIDRs, nil, nil)
 	case "Namespace":
-		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Namespace) {}, func(*corev1.Namespace, *validation) {}); ok {
-			c.Namespaces = append(c.Namespaces, o)
-		}
+		keep(l, at, t, m, duplicates, &c.Namespaces, nil, nil)
 	case "ConfigMap":
 		if metadata, _ := m["metadata"].(map[string]any); metadata["name"] != kube.KubeProxyConfigMap || metadata["namespace"] != metav1.NamespaceSystem {
 			return false
 		}
-		if o, ok := add(l, at, t, m, duplicates, func(*corev1.ConfigMap) {}, func(*corev1.ConfigMap, *validation) {}); ok {
+		if o, ok := add[corev1.ConfigMap](l, at, t, m, duplicates, nil, nil); ok {
 			c.KubeProxy = o
 		}
 	}
@@ -134,7 +115,14 @@ type kind[T any] interface {
 	SetNamespace(string)
 }
 
-// add does for one object what is the same for all kinds. It returns false if the
+// keep adds an object to a list, unless something is wrong with it.
+func keep[T any, P kind[T]](l *loader, at Place, t typeName, m map[string]any, duplicates []string, list *[]P, defaults func(P), validate func(P, *validation)) {
+	if o, ok := add(l, at, t, m, duplicates, defaults, validate); ok {
+		*list = append(*list, o)
+	}
+}
+
+// add does for one object what is the same for all kinds. The functions may be nil. It returns false if the
 // object is not to be kept because something is wrong with it.
 func add[T any, P kind[T]](l *loader, at Place, t typeName, m map[string]any, duplicates []string, defaults func(P), validate func(P, *validation)) (P, bool) {
 	before := len(l.errs)
@@ -176,10 +164,14 @@ func add[T any, P kind[T]](l *loader, at Place, t typeName, m map[string]any, du
 		return o, false
 	}
 
-	defaults(o)
+	if defaults != nil {
+		defaults(o)
+	}
 	var v validation
 	v.name(o)
-	validate(o, &v)
+	if validate != nil {
+		validate(o, &v)
+	}
 	l.failAll(at, v.errs)
 	if o.GetName() != "" {
 		if first, ok := l.defined[at.Object]; ok {

@@ -112,7 +112,9 @@ func (o *Objects) sort() {
 	slices.SortFunc(o.Context.NetworkPolicies, compareNames)
 	slices.SortFunc(o.Context.Namespaces, compareNames)
 	slices.SortFunc(o.Context.ServiceCIDRs, compareNames)
-	slices.SortFunc(o.Templates, compareTemplates)
+	slices.SortFunc(o.Templates, func(a, b *Template) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
 	slices.SortFunc(o.Skipped, func(a, b Skipped) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion))
 	})

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -18,16 +19,10 @@ func defaultService(s *corev1.Service) {
 	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
 	setDefault(&spec.SessionAffinity, corev1.ServiceAffinityNone)
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		if spec.SessionAffinityConfig == nil {
-			spec.SessionAffinityConfig = new(corev1.SessionAffinityConfig)
-		}
-		c := spec.SessionAffinityConfig
-		if c.ClientIP == nil {
-			c.ClientIP = new(corev1.ClientIPConfig)
-		}
-		if c.ClientIP.TimeoutSeconds == nil {
-			c.ClientIP.TimeoutSeconds = new(corev1.DefaultClientIPServiceAffinitySeconds)
-		}
+		c := cmp.Or(spec.SessionAffinityConfig, new(corev1.SessionAffinityConfig))
+		c.ClientIP = cmp.Or(c.ClientIP, new(corev1.ClientIPConfig))
+		c.ClientIP.TimeoutSeconds = cmp.Or(c.ClientIP.TimeoutSeconds, new(corev1.DefaultClientIPServiceAffinitySeconds))
+		spec.SessionAffinityConfig = c
 	}
 	if spec.InternalTrafficPolicy == nil && spec.Type != corev1.ServiceTypeExternalName {
 		spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyCluster)
@@ -47,9 +42,7 @@ func defaultService(s *corev1.Service) {
 }
 
 func setDefault[T ~string](field *T, value T) {
-	if *field == "" {
-		*field = value
-	}
+	*field = cmp.Or(*field, value)
 }
 
 func hasNodePorts(spec *corev1.ServiceSpec) bool {

@@ -268,17 +268,10 @@ func (r tableRow) service() (map[string]any, []describedPort, error) {
 	}
 	for i := range ports {
 		p := &ports[i]
-		q := map[string]any{"port": p.number, "protocol": p.protocol}
 		if p.name = r[portName]; len(ports) > 1 {
 			p.name = strings.ToLower(fmt.Sprintf("%d-%s", p.number, p.protocol))
 		}
-		if p.name != "" {
-			q["name"] = p.name
-		}
-		if p.nodePort != 0 {
-			q["nodePort"] = p.nodePort
-		}
-		list = append(list, q)
+		list = append(list, p.object())
 	}
 	if len(list) > 0 {
 		spec["ports"] = list

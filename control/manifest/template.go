@@ -3,6 +3,7 @@ package manifest
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -51,12 +52,7 @@ func (t typeName) hasTemplate() bool {
 	if !found {
 		group = ""
 	}
-	for _, kind := range templateKinds[group] {
-		if kind == t.kind {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(templateKinds[group], t.kind)
 }
 
 // workload is what is read of an object with a template.
@@ -163,8 +159,4 @@ func (o *Objects) CountTemplates() []Skipped {
 		counted.skip(typeName{kind: t.Kind})
 	}
 	return counted.Skipped
-}
-
-func compareTemplates(a, b *Template) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 }
