@@ -1,6 +1,7 @@
 package servicetable
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -26,12 +27,7 @@ const defaultWeight = 1
 // builtIn are the algorithms of a NodeConfig that names none.
 var builtIn = balance.NewRegistry()
 
-func (c *NodeConfig) algorithms() *balance.Registry {
-	if c.Algorithms == nil {
-		return builtIn
-	}
-	return c.Algorithms
-}
+func (c *NodeConfig) algorithms() *balance.Registry { return cmp.Or(c.Algorithms, builtIn) }
 
 // weightOf reads the annotation of an object. Without a valid one the weight is the default, and ok is false. A wrong one
 // causes the warning.

@@ -1,6 +1,7 @@
 package servicetable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -277,10 +278,7 @@ func (c *Controller) rebuild() bool {
 	c.pending, sync.Began = Sync{}, c.now()
 	changes, warnings := c.builder.build()
 	node := c.config.Node.node(c.builder.node(), c.addresses)
-	before := c.last
-	if before == nil {
-		before = new(decision.Table)
-	}
+	before := cmp.Or(c.last, new(decision.Table))
 	sync.Table = before
 	changed := c.last == nil || len(changes) > 0 || !reflect.DeepEqual(&node, before.Node())
 	if changed {

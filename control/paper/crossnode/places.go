@@ -1,6 +1,7 @@
 package crossnode
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -63,10 +64,5 @@ func (p *Places) Node(a netip.Addr) string { return p.nodes[a] }
 // Origin is the node that decides a packet first: the source's node or, from outside, the one with the destination's
 // address; "" if it is not known.
 func (p *Places) Origin(source, destination netip.Addr) string {
-	for _, n := range []string{p.Node(source), p.Pod(source), p.Node(destination)} {
-		if n != "" {
-			return n
-		}
-	}
-	return ""
+	return cmp.Or(p.Node(source), p.Pod(source), p.Node(destination))
 }

@@ -18,21 +18,12 @@ type TrackingStats struct {
 
 // TrackingStats are the counters that conntrack -S printed; false: the bundle has none.
 func (n *Node) TrackingStats() (sum TrackingStats, ok bool) {
-	for line := range strings.Lines(string(n.bundle.File("conntrack-stats.txt"))) {
-		for _, word := range strings.Fields(line) {
-			name, text, _ := strings.Cut(word, "=")
-			value, err := strconv.ParseUint(text, 0, 64)
-			if err != nil {
-				continue
-			}
-			switch name {
-			case "early_drop":
-				sum.EarlyDrop, ok = sum.EarlyDrop+value, true
-			case "drop":
-				sum.Drop, ok = sum.Drop+value, true
-			case "insert_failed":
-				sum.InsertFailed, ok = sum.InsertFailed+value, true
-			}
+	counters := map[string]*uint64{"early_drop": &sum.EarlyDrop, "drop": &sum.Drop, "insert_failed": &sum.InsertFailed}
+	for word := range strings.FieldsSeq(string(n.bundle.File("conntrack-stats.txt"))) {
+		name, text, _ := strings.Cut(word, "=")
+		if value, err := strconv.ParseUint(text, 0, 64); err == nil && counters[name] != nil {
+			*counters[name] += value
+			ok = true
 		}
 	}
 	return sum, ok
