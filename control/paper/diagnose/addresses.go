@@ -31,9 +31,7 @@ func (e *examination) inCIDRs(svc *corev1.Service) {
 		if err != nil {
 			continue
 		}
-		if f := e.podNetwork(svc, a); f != nil {
-			e.add(*f)
-		}
+		e.addAny(e.podNetwork(svc, a))
 		if len(cidrs) == 0 {
 			continue
 		}
@@ -159,10 +157,4 @@ func (e *examination) addresses() {
 	}
 }
 
-func prefixes(list []netip.Prefix) string {
-	var texts []string
-	for _, p := range list {
-		texts = append(texts, p.String())
-	}
-	return strings.Join(texts, ", ")
-}
+func prefixes(list []netip.Prefix) string { return strings.Join(texts(list), ", ") }

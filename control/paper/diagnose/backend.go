@@ -20,7 +20,7 @@ import (
 // proxyText is the service proxy with its version and, as far as the files show it, its back end.
 func proxyText(dumps []*iptables.Dump, s *survey.Survey) string {
 	var texts []string
-	if slices.ContainsFunc(dumps, func(d *iptables.Dump) bool { return d.File == DaemonRules }) {
+	if slices.ContainsFunc(dumps, ofDaemon) {
 		texts = append(texts, "nfqproxy, by the decisions that the objects ask for")
 	}
 	for i, n := range s.Nodes {
@@ -138,16 +138,11 @@ func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
 	if differ := differences(s.Nodes[a], s.Nodes[b]); len(differ) > 0 {
 		text += endpointsDiffer + nearest.Few(differ)
 	}
+	do := "which iptables kube-proxy uses now (its log, or iptables --version in its container), and remove the KUBE-* chains of the other back end, or restart the node"
 	if s.Nodes[a].Mode != s.Nodes[b].Mode {
-		return []Finding{{
-			Code: TwoBackEnds, Text: text,
-			Do: "if the rules are of two hosts, give those of one; else find out which mode kube-proxy uses now (its log, or --proxy-mode); kube-proxy --cleanup removes the rules of all modes, and a restart writes those of the current one",
-		}}
+		do = "which mode kube-proxy uses now (its log, or --proxy-mode); kube-proxy --cleanup removes the rules of all modes, and a restart writes those of the current one"
 	}
-	return []Finding{{
-		Code: TwoBackEnds, Text: text,
-		Do: "if the rules are of two hosts, give those of one; else find out which iptables kube-proxy uses now (its log, or iptables --version in its container), and remove the KUBE-* chains of the other back end, or restart the node",
-	}}
+	return []Finding{{Code: TwoBackEnds, Text: text, Do: "if the rules are of two hosts, give those of one; else find out " + do}}
 }
 
 const endpointsDiffer = "; the endpoints differ: "
@@ -196,12 +191,4 @@ func without(set, other map[netip.AddrPort]bool) (texts []string) {
 	}
 	slices.Sort(texts)
 	return texts
-}
-
-// missingBackEnd is one sentence about rules of another back end that exist, as iptables-save warns, and were not given.
-func missingBackEnd(dumps []*iptables.Dump) []string {
-	if len(dumps) > 1 || !dumps[0].LegacyToo {
-		return nil
-	}
-	return []string{"the rules of iptables-legacy, which iptables-save warns about: packets pass through them too; give the output of iptables-legacy-save with a second --rules"}
 }

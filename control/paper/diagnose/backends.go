@@ -21,7 +21,7 @@ import (
 // Pods, target port, readiness, EndpointSlices. family is that of the addresses, as in an EndpointSlice; "":
 // any. ready: the objects show no reason.
 func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family string) (ready bool, cause Finding) {
-	found := c.slices[name{Namespace: svc.Namespace, Name: svc.Name}]
+	found := c.slices[nameOf(svc)]
 	object := objectOf(svc)
 	if why := svc.Annotations[manifest.NotShown]; why != "" && len(found) == 0 {
 		what, do, _ := strings.Cut(why, ": give ")
@@ -121,8 +121,9 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	object := objectOf(svc)
 	in := c.podsIn[svc.Namespace]
 	if in == nil {
+		named, _ := c.podsOf(svc)
 		switch cause, bad = c.withoutPods(svc); {
-		case c.namesPods(svc): // Pods of other namespaces only: a user may not read those of all
+		case named > 0: // Pods of other namespaces only: a user may not read those of all
 			return Finding{}, false
 		case bad:
 			return cause, true
@@ -133,7 +134,7 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	}
 	match := in.selected(svc.Spec.Selector)
 	// Objects without Pods, and the Pods of a lab, which have no labels, show nothing.
-	if len(c.objects.Pods) == 0 || len(match) == 0 && !in.labelled() && (len(in.pods) > 0 || c.objects.Lab != nil) {
+	if len(c.objects.Pods) == 0 || len(match) == 0 && len(in.by) == 0 && (len(in.pods) > 0 || c.objects.Lab != nil) {
 		return cause, false
 	}
 	if len(match) == 0 && c.podsLeftOut(svc) {
@@ -217,12 +218,6 @@ func podsEnded(svc *corev1.Service, ended []*corev1.Pod) Finding {
 	}
 }
 
-// namesPods reports whether an endpoint of the Service is a Pod.
-func (c *Cluster) namesPods(svc *corev1.Service) bool {
-	named, _ := c.podsOf(svc)
-	return named > 0
-}
-
 // podsLeftOut reports whether files have no Pod of those that are the Service's endpoints, or one as an example of several: not all Pods of
 // its namespace are in them. Another Pod of the same ReplicaSet, which is no endpoint, shows that they are.
 func (c *Cluster) podsLeftOut(svc *corev1.Service) bool {
@@ -237,12 +232,10 @@ func (c *Cluster) hasReplacement(svc *corev1.Service) bool {
 		return false
 	}
 	gone, named := make(map[string]bool), make(map[string]bool)
-	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
-		for i := range s.Endpoints {
-			if ref := s.Endpoints[i].TargetRef; ref != nil && ref.Kind == "Pod" {
-				named[ref.Name] = true
-				gone[stem(ref.Name)] = gone[stem(ref.Name)] || c.pods[name{Namespace: svc.Namespace, Name: ref.Name}] == nil
-			}
+	for _, e := range c.endpointsOf(svc) {
+		if ref := e.TargetRef; ref != nil && ref.Kind == "Pod" {
+			named[ref.Name] = true
+			gone[stem(ref.Name)] = gone[stem(ref.Name)] || c.pods[name{Namespace: svc.Namespace, Name: ref.Name}] == nil
 		}
 	}
 	return slices.ContainsFunc(in.pods, func(p *corev1.Pod) bool { return !named[p.Name] && stem(p.Name) != "" && gone[stem(p.Name)] })
@@ -255,18 +248,16 @@ func arePrinted(pods []*corev1.Pod) bool {
 
 // podsOf are the numbers of the Service's endpoints that are Pods, and of those whose Pods are among the objects.
 func (c *Cluster) podsOf(svc *corev1.Service) (named, known int) {
-	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
-		for i := range s.Endpoints {
-			if ref := s.Endpoints[i].TargetRef; ref == nil {
-				named++
-				if a, err := kubeaddr.Parse(s.Endpoints[i].Addresses[0]); err == nil && c.owners[a] != nil {
-					known++
-				}
-			} else if ref != nil && ref.Kind == "Pod" {
-				named++
-				if c.pods[name{Namespace: cmp.Or(ref.Namespace, svc.Namespace), Name: ref.Name}] != nil {
-					known++
-				}
+	for _, e := range c.endpointsOf(svc) {
+		if ref := e.TargetRef; ref == nil {
+			named++
+			if a, err := kubeaddr.Parse(e.Addresses[0]); err == nil && c.owners[a] != nil {
+				known++
+			}
+		} else if ref.Kind == "Pod" {
+			named++
+			if c.pods[name{Namespace: cmp.Or(ref.Namespace, svc.Namespace), Name: ref.Name}] != nil {
+				known++
 			}
 		}
 	}

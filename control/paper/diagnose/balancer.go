@@ -65,7 +65,7 @@ func (c *Cluster) balancedAs(host string) *corev1.Service {
 func (w *inquiry) balancedPort(to netip.AddrPort, protocol decision.Protocol) *decision.ServicePort {
 	t := w.table(w.nodes.some())
 	for _, svc := range w.balancedAt(to.Addr()) {
-		for _, s := range t.Service(name{Namespace: svc.Namespace, Name: svc.Name}) {
+		for _, s := range t.Service(nameOf(svc)) {
 			if s.Port == to.Port() && s.Protocol == protocol && s.Family == decision.FamilyOf(to.Addr()) {
 				return s
 			}

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"iter"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,11 +51,13 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod), clusterIPs: make(map[netip.Addr]*corev1.Service),
 		listens: make(map[name][]labapi.Port), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
 	}
-	for _, a := range config.IPs {
-		c.nodes.addAddress(config.Name, a)
+	for _, a := range config.IPs { // those that its object lacks
+		if node := config.Name; node != "" && c.nodes.with[a] == "" {
+			c.nodes.addresses[node], c.nodes.with[a] = append(c.nodes.addresses[node], a), node
+		}
 	}
 	for _, s := range objects.Services {
-		c.services[name{Namespace: s.Namespace, Name: s.Name}] = s
+		c.services[nameOf(s)] = s
 		for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
 			if a, err := kubeaddr.Parse(text); err == nil {
 				c.clusterIPs[a] = s
@@ -104,25 +107,39 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 // podsOf are the Pods that endpoints name: their names, nodes and addresses.
 func podsOf(list []*discoveryv1.EndpointSlice) (pods []*corev1.Pod) {
 	known := make(map[name]*corev1.Pod)
-	for _, s := range list {
-		for i := range s.Endpoints {
-			e := &s.Endpoints[i]
-			if e.TargetRef == nil || e.TargetRef.Kind != "Pod" || len(e.Addresses) == 0 {
-				continue
-			}
-			n := name{Namespace: s.Namespace, Name: e.TargetRef.Name}
-			p := known[n]
-			if p == nil {
-				p = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}, Spec: corev1.PodSpec{NodeName: deref(e.NodeName)}}
-				known[n], pods = p, append(pods, p)
-			}
-			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: e.Addresses[0]})
+	for s, e := range endpointsIn(list) {
+		if e.TargetRef == nil || e.TargetRef.Kind != "Pod" || len(e.Addresses) == 0 {
+			continue
 		}
+		n := name{Namespace: s.Namespace, Name: e.TargetRef.Name}
+		p := known[n]
+		if p == nil {
+			p = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}, Spec: corev1.PodSpec{NodeName: deref(e.NodeName)}}
+			known[n], pods = p, append(pods, p)
+		}
+		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: e.Addresses[0]})
 	}
 	return pods
 }
 
-func nameOf(p *corev1.Pod) name { return name{Namespace: p.Namespace, Name: p.Name} }
+func nameOf(o metav1.Object) name { return name{Namespace: o.GetNamespace(), Name: o.GetName()} }
+
+// endpointsOf are the endpoints of a Service, with their EndpointSlices.
+func (c *Cluster) endpointsOf(svc *corev1.Service) iter.Seq2[*discoveryv1.EndpointSlice, *discoveryv1.Endpoint] {
+	return endpointsIn(c.slices[nameOf(svc)])
+}
+
+func endpointsIn(list []*discoveryv1.EndpointSlice) iter.Seq2[*discoveryv1.EndpointSlice, *discoveryv1.Endpoint] {
+	return func(yield func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint) bool) {
+		for _, s := range list {
+			for i := range s.Endpoints {
+				if !yield(s, &s.Endpoints[i]) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // table returns the service table of the named node; "" is a node that nothing is known of.
 func (c *Cluster) table(node string) *decision.Table {

@@ -19,6 +19,9 @@ func HasDaemon(d *iptables.Dump) bool {
 	return d.Ruleset != nil && proxymode.DaemonTable(d.Ruleset) != nil
 }
 
+// ofDaemon reports whether rules stand for nfqproxy's decisions.
+func ofDaemon(d *iptables.Dump) bool { return d.File == DaemonRules }
+
 // ReplaceDaemon replaces nfqproxy's tables by the rules of table nat that kube-proxy would write for the objects: the daemon decides as they
 // do, and the kernel translates at the same place. There is one dump more for each dump with such a table, before all others. The dumps are not
 // modified.

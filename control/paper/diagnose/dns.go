@@ -39,9 +39,8 @@ func (c *Cluster) noDNS(p *corev1.Pod) *Finding {
 	if len(policies) == 0 || !known {
 		return nil
 	}
-	var names []string
+	names := policyNames(policies)
 	for _, policy := range policies {
-		names = append(names, policy.Namespace+"/"+policy.Name)
 		rules, _ := rulesOf(policy, egress)
 		anyPort := func(r rule) bool {
 			return allowsPort(r.ports, &connection{destination: nodeLocalDNS, protocol: decision.UDP}) ||
@@ -69,11 +68,9 @@ func (c *Cluster) deadDNS() (dead *corev1.Service) {
 		if n.Namespace != metav1.NamespaceSystem && n.Namespace != "openshift-dns" || !servesDNS(svc) || len(svc.Spec.Selector) == 0 || len(c.slices[n]) == 0 {
 			continue
 		}
-		for _, s := range c.slices[n] {
-			for i := range s.Endpoints {
-				if isUsable(&s.Endpoints[i]) {
-					return nil
-				}
+		for _, e := range c.endpointsOf(svc) {
+			if isUsable(e) {
+				return nil
 			}
 		}
 		dead = svc
@@ -90,20 +87,18 @@ func servesDNS(svc *corev1.Service) bool {
 // dnsServers are connections to the endpoints of the Services for DNS. known is false if the Pods of some are not: whether policies select
 // them cannot be told.
 func (c *Cluster) dnsServers() (all []connection, known bool) {
-	for n, svc := range c.services {
+	for _, svc := range c.services {
 		if !servesDNS(svc) {
 			continue
 		}
-		for _, s := range c.slices[n] {
-			for _, e := range s.Endpoints {
-				a, err := kubeaddr.Parse(e.Addresses[0])
-				if err != nil || c.owners[a] == nil || c.owners[a].Spec.HostNetwork {
-					return nil, false
-				}
-				for _, q := range s.Ports {
-					if q.Port != nil && protocolOf(corev1.Protocol(deref(q.Protocol))) == decision.UDP {
-						all = append(all, connection{destination: netip.AddrPortFrom(a, uint16(*q.Port)), to: c.owners[a]})
-					}
+		for s, e := range c.endpointsOf(svc) {
+			a, err := kubeaddr.Parse(e.Addresses[0])
+			if err != nil || c.owners[a] == nil || c.owners[a].Spec.HostNetwork {
+				return nil, false
+			}
+			for _, q := range s.Ports {
+				if q.Port != nil && protocolOf(corev1.Protocol(deref(q.Protocol))) == decision.UDP {
+					all = append(all, connection{destination: netip.AddrPortFrom(a, uint16(*q.Port)), to: c.owners[a]})
 				}
 			}
 		}

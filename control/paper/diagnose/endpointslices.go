@@ -72,9 +72,11 @@ func (r *slicesOf) read(c *Cluster, svc *corev1.Service, s *discoveryv1.Endpoint
 
 // isUsable reports whether an endpoint gets flows: it is ready or, for want of others, still serves.
 func isUsable(e *discoveryv1.Endpoint) bool {
-	c := &e.Conditions
-	return c.Ready == nil || *c.Ready || deref(c.Serving) && deref(c.Terminating)
+	return isSet(e.Conditions.Ready) || isSet(e.Conditions.Serving) && deref(e.Conditions.Terminating)
 }
+
+// isSet reports whether a condition is true, as one that is not given is.
+func isSet(condition *bool) bool { return condition == nil || *condition }
 
 // sliced checks the EndpointSlices of a Service. ready: an endpoint of the family could get flows.
 func (c *Cluster) sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found []*discoveryv1.EndpointSlice) (ready bool, cause Finding) {

@@ -76,12 +76,8 @@ func entryFindings(j *conntracklist.Judgement) (found []Finding) {
 func entryFinding(c *conntracklist.Contradiction) Finding {
 	s, protocol := c.Service, c.Service.Protocol
 	f := Finding{Object: "Service " + s.Name.Service().String()}
-	lead, have := "lead", "have"
-	if c.Count == 1 {
-		lead, have = "leads", "has"
-	}
 	entries := fmt.Sprintf("%s to %s (%s), such as that of %s (line %d),", quantity.Count(c.Count, protocol.String()+" connection entry"), s.Name, c.At, c.Example.Original.Source, c.Example.Line)
-	f.Text = fmt.Sprintf("%s %s to %s", entries, lead, c.Endpoint)
+	f.Text = fmt.Sprintf("%s %s to %s", entries, verb(c.Count, "leads", "lead"), c.Endpoint)
 	remove := fmt.Sprintf("conntrack -D -p %s --orig-dst %s --orig-port-dst %d --reply-src %s --reply-port-src %d", protocol.Lower(), c.At.Addr(), c.At.Port(), c.Endpoint.Addr(), c.Endpoint.Port())
 	f.Do = "on the node: " + remove
 	switch c.Kind {
@@ -101,7 +97,7 @@ func entryFinding(c *conntracklist.Contradiction) Finding {
 		f.Text += fmt.Sprintf(", which is an endpoint of %s, and not of this Service", c.Other.Name)
 	case conntracklist.Untranslated:
 		f.Code = EntryNotTranslated
-		f.Text = fmt.Sprintf("%s %s no translation, although the Service has endpoints", entries, have)
+		f.Text = fmt.Sprintf("%s %s no translation, although the Service has endpoints", entries, verb(c.Count, "has", "have"))
 		f.Do = "look for a rule that prevents their translation (nfqproxy doctor --rules); if they are older than the proxy or the endpoints, " + f.Do
 	case conntracklist.NotMasqueraded:
 		f.Code = EntryNotMasqueraded

@@ -30,9 +30,7 @@ func (c *Cluster) Examine() []Finding {
 	e.sharedNodes()
 	e.unnamedPods()
 	for _, n := range e.objects.Nodes {
-		if f := e.NotReady(n.Name); f != nil {
-			e.add(*f)
-		}
+		e.addAny(e.NotReady(n.Name))
 	}
 	for i := range e.findings {
 		e.Ignore(&e.findings[i])
@@ -65,17 +63,20 @@ func (e *examination) add(f Finding) {
 	}
 }
 
-func (e *examination) service(svc *corev1.Service) {
-	headless := svc.Spec.ClusterIP == corev1.ClusterIPNone
-	for _, f := range []*Finding{e.badExternalName(svc), headlessAddress(svc)} {
+// addAny adds those of the findings that are not nil.
+func (e *examination) addAny(findings ...*Finding) {
+	for _, f := range findings {
 		if f != nil {
 			e.add(*f)
 		}
 	}
+}
+
+func (e *examination) service(svc *corev1.Service) {
+	headless := svc.Spec.ClusterIP == corev1.ClusterIPNone
+	e.addAny(e.badExternalName(svc), headlessAddress(svc))
 	for i := range svc.Spec.Ports {
-		if f := externalPort(svc, &svc.Spec.Ports[i]); f != nil {
-			e.add(*f)
-		}
+		e.addAny(externalPort(svc, &svc.Spec.Ports[i]))
 	}
 	if servicetable.Unserved(svc) != "" && !headless {
 		return
@@ -86,8 +87,8 @@ func (e *examination) service(svc *corev1.Service) {
 		if headless {
 			if ready, cause := e.backends(svc, w.port, ""); !ready {
 				e.add(cause)
-			} else if f := e.untranslated(svc, w.port); f != nil {
-				e.add(*f)
+			} else {
+				e.addAny(e.untranslated(svc, w.port))
 			}
 		}
 		for _, s := range ports {
@@ -97,17 +98,11 @@ func (e *examination) service(svc *corev1.Service) {
 			}
 			e.listeners(w, s)
 			e.policies(svc, s)
-			if f := e.lackPort(svc, w.port); f != nil {
-				e.add(*f)
-			}
+			e.addAny(e.lackPort(svc, w.port))
 		}
 	}
 	e.nodePortRange(svc)
-	if f := e.readiness(svc); f != nil {
-		e.add(*f)
-	} else if f := e.leftOut(svc); f != nil {
-		e.add(*f)
-	}
+	e.addAny(cmp.Or(e.readiness(svc), e.leftOut(svc)))
 	e.slicesOf(svc)
 	e.hints(svc)
 	e.inCIDRs(svc)
@@ -153,11 +148,7 @@ func (e *examination) listeners(w *inquiry, s *decision.ServicePort) {
 func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
 	for _, field := range localPolicies(svc) {
 		few, hidden := e.fewReplicas(svc, s, field), e.placesNotShown(svc, field)
-		if few != nil {
-			e.add(*few)
-		} else if hidden != nil {
-			e.add(*hidden)
-		}
+		e.addAny(cmp.Or(few, hidden))
 		if onNoNode(s) && hidden == nil {
 			e.add(Finding{
 				Code: NoLocalEndpoints, Object: objectOf(svc), Field: "spec." + field,
@@ -205,11 +196,9 @@ const checkNodeName = "check that the nodeName of the endpoints is the name of a
 // nodesWithout finds nodes that have no endpoint for a policy Local: none that is ready, and none that serves while it terminates.
 func (e *examination) nodesWithout(svc *corev1.Service, field string) {
 	has := make(map[string]bool)
-	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
-		for i := range s.Endpoints {
-			if c := s.Endpoints[i].Conditions; deref(cmp.Or(c.Ready, new(true))) || deref(c.Terminating) && deref(cmp.Or(c.Serving, new(true))) {
-				has[deref(s.Endpoints[i].NodeName)] = true
-			}
+	for _, ep := range e.endpointsOf(svc) {
+		if isUsable(ep) {
+			has[deref(ep.NodeName)] = true
 		}
 	}
 	delete(has, "")
@@ -286,7 +275,7 @@ func (e *examination) lackPort(svc *corev1.Service, port *corev1.ServicePort) *F
 // are none.
 func (e *examination) leftOut(svc *corev1.Service) *Finding {
 	listed := make(map[string]bool)
-	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+	for _, s := range e.slices[nameOf(svc)] {
 		if s.Labels[discoveryv1.LabelManagedBy] != managedByController {
 			return nil
 		}
@@ -320,7 +309,7 @@ func (e *examination) slicesOf(svc *corev1.Service) {
 			continue
 		}
 		var numbers []string
-		for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		for _, s := range e.slices[nameOf(svc)] {
 			for _, q := range s.Ports {
 				if deref(q.Name) == p.Name && protocolOf(corev1.Protocol(deref(q.Protocol))) == protocolOf(p.Protocol) && q.Port != nil && len(s.Endpoints) > 0 {
 					numbers = append(numbers, fmt.Sprint(*q.Port))
@@ -344,24 +333,19 @@ func (e *examination) slicesOf(svc *corev1.Service) {
 func (e *examination) hints(svc *corev1.Service) {
 	zones, nodes := make(map[string]bool), make(map[string]bool)
 	ready, toZones, toNodes, hinted := 0, 0, 0, 0
-	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
-		for i := range s.Endpoints {
-			h := s.Endpoints[i].Hints
-			if c := s.Endpoints[i].Conditions.Ready; c != nil && !*c {
-				continue
-			}
-			ready++
-			if h == nil || len(h.ForZones)+len(h.ForNodes) == 0 {
-				continue
-			}
-			hinted++
-			toZones, toNodes = toZones+min(1, len(h.ForZones)), toNodes+min(1, len(h.ForNodes))
-			for _, z := range h.ForZones {
-				zones[z.Name] = true
-			}
-			for _, n := range h.ForNodes {
-				nodes[n.Name] = true
-			}
+	for _, ep := range e.endpointsOf(svc) {
+		if !isSet(ep.Conditions.Ready) {
+			continue
+		}
+		ready++
+		h := deref(ep.Hints)
+		hinted += min(1, len(h.ForZones)+len(h.ForNodes))
+		toZones, toNodes = toZones+min(1, len(h.ForZones)), toNodes+min(1, len(h.ForNodes))
+		for _, z := range h.ForZones {
+			zones[z.Name] = true
+		}
+		for _, n := range h.ForNodes {
+			nodes[n.Name] = true
 		}
 	}
 	f := Finding{Code: HintsIgnored, Object: objectOf(svc), Field: "spec.trafficDistribution"}

@@ -190,23 +190,14 @@ func (c Code) Severity() Severity {
 
 // OfNode reports whether findings with the code are about what a node does to packets, whatever the endpoint.
 func OfNode(c Code) bool {
-	switch c {
-	case HostDropsFlows, HostDropsSome, BrokenRoute, ReverseFilter, NodeNotReady:
-		return true
-	}
-	return false
+	return slices.Contains([]Code{HostDropsFlows, HostDropsSome, BrokenRoute, ReverseFilter, NodeNotReady}, c)
 }
 
 // Sort sorts findings, the worst first, and those that are ignored last; the order of those with the same code stays.
 func Sort(list []Finding) {
 	slices.SortStableFunc(list, func(a, b Finding) int {
-		switch {
-		case a.Ignored == "" && b.Ignored != "":
-			return -1
-		case a.Ignored != "" && b.Ignored == "":
-			return 1
-		}
-		return cmp.Or(cmp.Compare(a.Code.Severity(), b.Code.Severity()), cmp.Compare(a.Code, b.Code))
+		ignored := cmp.Compare(min(len(a.Ignored), 1), min(len(b.Ignored), 1))
+		return cmp.Or(ignored, cmp.Compare(a.Code.Severity(), b.Code.Severity()), cmp.Compare(a.Code, b.Code))
 	})
 }
 
@@ -235,11 +226,7 @@ type Finding struct {
 
 // AboutHost reports whether routes, sysctls or devices of a node are the cause, and not its rules.
 func (f *Finding) AboutHost() bool {
-	switch f.Code {
-	case BrokenRoute, OnlyDefaultRoute, ReverseFilter, NoNeighbour, WrongNeighbour:
-		return true
-	}
-	return f.aboutHost
+	return f.aboutHost || slices.Contains([]Code{BrokenRoute, OnlyDefaultRoute, ReverseFilter, NoNeighbour, WrongNeighbour}, f.Code)
 }
 
 // Wrong reports whether it is an error or a warning, and not ignored.

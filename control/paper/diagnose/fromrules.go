@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,10 +19,7 @@ func ObjectsOf(name string, nodes []*audit.Node, host *netfilter.Host) *manifest
 	read := audit.NewObjects(name, nodes...)
 	objects := &manifest.Objects{}
 	objects.Services, objects.EndpointSlices = read.Services, read.EndpointSlices
-	node := read.Node
-	if node == nil {
-		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	}
+	node := cmp.Or(read.Node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if host != nil && host.Complete() {
 		node.Status.Addresses = nil
 	}

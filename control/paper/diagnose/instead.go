@@ -40,20 +40,11 @@ func (c *Cluster) podText(p *corev1.Pod) string {
 // matching are the templates of a namespace that a selector matches.
 func (c *Cluster) matching(namespace string, selector map[string]string) (all []*manifest.Template) {
 	for _, t := range c.objects.Templates {
-		if t.Namespace == namespace && !t.Owned && len(selector) > 0 && hasLabels(t.Pod.Labels, selector) {
+		if t.Namespace == namespace && !t.Owned && len(selector) > 0 && manifest.HasLabels(t.Pod.Labels, selector) {
 			all = append(all, t)
 		}
 	}
 	return all
-}
-
-func hasLabels(labels, some map[string]string) bool {
-	for key, value := range some {
-		if v, has := labels[key]; !has || v != value {
-			return false
-		}
-	}
-	return true
 }
 
 // withoutPods is the finding of a Service whose selector matches a template that has no Pods. found: it is so.
@@ -248,7 +239,7 @@ func (c *Cluster) notSliced(svc *corev1.Service) string {
 		}
 	}
 	for _, e := range c.objects.Endpoints {
-		if e.Namespace == svc.Namespace && c.services[name{Namespace: e.Namespace, Name: e.Name}] == nil {
+		if e.Namespace == svc.Namespace && c.services[nameOf(e)] == nil {
 			names = append(names, e.Name)
 		}
 	}

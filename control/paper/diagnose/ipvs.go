@@ -74,11 +74,11 @@ func ipvsAddresses(s *ipvs.State, host *netfilter.Host) (found []Finding) {
 		return nil
 	}
 	var without []string
-	var families [2]bool // of which the host's addresses are known
+	known := make(map[bool]bool) // whether the host's addresses of IPv6, and of IPv4, are
 	for _, d := range host.Interfaces {
 		for _, a := range d.Addresses {
 			addr := a.Prefix.Addr()
-			families[indexOf(addr)] = families[indexOf(addr)] || !addr.IsLoopback()
+			known[addr.Is6()] = known[addr.Is6()] || !addr.IsLoopback()
 			if d.Name == netfilter.IPVSDevice && !addr.IsLinkLocalUnicast() && !slices.Contains(s.Addresses(addr.Is6()), addr) {
 				without = append(without, addr.String())
 			}
@@ -92,7 +92,7 @@ func ipvsAddresses(s *ipvs.State, host *netfilter.Host) (found []Finding) {
 	}
 	for _, ipv6 := range []bool{false, true} {
 		for _, a := range s.Addresses(ipv6) {
-			if families[indexOf(a)] && !host.Has(a) {
+			if known[ipv6] && !host.Has(a) {
 				found = append(found, Finding{
 					Code: ServerWithoutAddress, Text: fmt.Sprintf("virtual server address %s is not an address of the node: packets from outside and from Pods are forwarded, and do not reach IPVS", a),
 					Do: fmt.Sprintf("look for errors in the log of kube-proxy, which adds the addresses to %s, and for programs that remove them: ip addr add %s dev %s", netfilter.IPVSDevice, netip.PrefixFrom(a, a.BitLen()), netfilter.IPVSDevice),
@@ -101,11 +101,4 @@ func ipvsAddresses(s *ipvs.State, host *netfilter.Host) (found []Finding) {
 		}
 	}
 	return found
-}
-
-func indexOf(a netip.Addr) int {
-	if a.Is6() {
-		return 1
-	}
-	return 0
 }

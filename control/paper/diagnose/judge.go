@@ -155,7 +155,7 @@ func (w *inquiry) policy(pod *corev1.Pod, at netip.AddrPort, protocol decision.P
 	if f != nil && w.from != nil && w.port != nil {
 		to := w.hops[len(w.hops)-1].packet.Destination.Addr()
 		real, _ := w.connections(pod, at, protocol)
-		if out, _ := w.connections(nil, netip.AddrPortFrom(to, at.Port()), protocol); w.forbidsEgress(real) != nil && w.forbidsEgress(out) == nil {
+		if out, _ := w.connections(nil, netip.AddrPortFrom(to, at.Port()), protocol); w.forbids(egress, real) != nil && w.forbids(egress, out) == nil {
 			f.Text += fmt.Sprintf("; it allows %s, which is that of the Service: policies see the address of the Pod", to)
 			f.Do = "allow the Pods in the policy, by their labels (podSelector)"
 		}
@@ -169,10 +169,10 @@ func (w *inquiry) policyAt(pod *corev1.Pod, at netip.AddrPort, protocol decision
 	switch {
 	case w.from != nil:
 		out, in := w.connections(pod, at, protocol)
-		if f := w.forbidsEgress(out); f != nil || in == nil {
+		if f := w.forbids(egress, out); f != nil || in == nil {
 			return f
 		}
-		return w.forbidsIngress(in)
+		return w.forbids(ingress, in)
 	case pod != nil:
 		return w.closed(pod, at.Port(), protocol)
 	}
@@ -254,9 +254,13 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 		w.answer.Endpoints = append(w.answer.Endpoints, e)
 	}
 	if !slices.ContainsFunc(usable, func(ep decision.Endpoint) bool { return ep.Ready }) {
+		where := "there is"
+		if d.Policy == decision.Local && w.answer.Node != "" {
+			where = "node " + w.answer.Node + " has"
+		}
 		w.note(Finding{
 			Code: SomeNotReady, Object: objectOf(w.to.service),
-			Text: fmt.Sprintf("%s no endpoint that is ready: flows go to %s, and fail when %s ended", lastResort(d.Policy, w.answer.Node), quantity.Count(len(usable), "terminating one"), verb(len(usable), "it has", "they have")),
+			Text: fmt.Sprintf("%s no endpoint that is ready: flows go to %s, and fail when %s ended", where, quantity.Count(len(usable), "terminating one"), verb(len(usable), "it has", "they have")),
 			Do:   "check why no new Pods are ready in their place",
 		})
 	}
@@ -276,14 +280,6 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 	default:
 		w.note(ofSome(problems, len(usable)))
 	}
-}
-
-// lastResort says where no endpoint is ready.
-func lastResort(p decision.Policy, node string) string {
-	if p == decision.Local && node != "" {
-		return "node " + node + " has"
-	}
-	return "there is"
 }
 
 // ofSome is the first of the problems of some of the endpoints.
@@ -347,7 +343,7 @@ func (w *inquiry) moved(p *corev1.Pod, a netip.Addr) bool {
 			family, listed = family || of.Is4() == a.Is4(), listed || of == a
 		}
 	}
-	return family && !listed && slices.ContainsFunc(w.slices[name{Namespace: w.to.service.Namespace, Name: w.to.service.Name}], func(s *discoveryv1.EndpointSlice) bool {
+	return family && !listed && slices.ContainsFunc(w.slices[nameOf(w.to.service)], func(s *discoveryv1.EndpointSlice) bool {
 		return s.Labels[discoveryv1.LabelManagedBy] == managedByController && slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
 			return slices.Contains(e.Addresses, a.String())
 		})
@@ -365,7 +361,7 @@ func (w *inquiry) masked(ep *decision.Endpoint, d *decision.Decision) *Finding {
 	if !ok || pod == nil || !w.masquerades() && w.from.node == "" || pod.Spec.NodeName == w.answer.Node {
 		return nil
 	}
-	f := w.forbidsIngress(&connection{source: source, destination: ep.AddrPort, to: pod, protocol: d.ServicePort.Protocol})
+	f := w.forbids(ingress, &connection{source: source, destination: ep.AddrPort, to: pod, protocol: d.ServicePort.Protocol})
 	if f != nil {
 		f.Code, f.Text = Depends, fmt.Sprintf("the endpoint sees %s as the source, an address of %s: %s", source, w.answer.Node, f.Text)
 		f.Do = "allow the addresses of the nodes in the policy, as an ipBlock"

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
@@ -28,7 +29,7 @@ var (
 )
 
 // TestKernelAgreesWithExamineRules has real clients in a kernel connect to services of generated nodes, half of them with a
-// fault, and compares what fails with what ExamineRules finds:
+// fault, and compares what fails with what ExamineNode finds:
 //
 //   - a fault that cuts off a service has a finding that names the service or the fault's rule;
 //   - a node on which all is as the Services say has none, besides notes about the Services themselves.
@@ -201,7 +202,7 @@ func (x *examination) diagnose() error {
 		}
 		dumps = append(dumps, d...)
 	}
-	found, _, err := diagnose.ExamineRules(dumps)
+	found, _, err := diagnose.ExamineNode(dumps, survey.Known{})
 	x.found = found
 	return err
 }

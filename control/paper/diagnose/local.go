@@ -31,23 +31,21 @@ func onNoNode(s *decision.ServicePort) bool {
 // placesNotShown is the finding about a policy Local of a Service whose endpoints are from what kubectl prints for people, which does not
 // show the nodes of all of them, or are made up, on no Node or on any; nil: their nodes are shown.
 func (c *Cluster) placesNotShown(svc *corev1.Service, field string) *Finding {
-	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
-		for i := range s.Endpoints {
-			f := Finding{Code: NotShown, Object: objectOf(svc), Field: "spec." + field, Do: "give the output of kubectl get svc,endpointslices,nodes,pods with -o yaml"}
-			switch e := &s.Endpoints[i]; {
-			case c.isMade(e) && c.objects.Made.Guessed[c.podOf(e)]:
-				f.Text = fmt.Sprintf("%s of %s is Local, and on which of the nodes its Pods run is not known: the files do not contain them", field, objectOf(svc))
-				f.Do = "add the output of kubectl get pods -A -o yaml"
-				return &f
-			case deref(e.NodeName) != "":
-			case s.Annotations[manifest.ReadyOnly] != "":
-				f.Text = fmt.Sprintf("%s of %s is Local, and kubectl does not print here on which nodes its endpoints are", field, objectOf(svc))
-				return &f
-			case c.isMade(e):
-				f.Text = fmt.Sprintf("%s of %s is Local, and on which nodes its Pods run is not known: the files contain no Nodes for them", field, objectOf(svc))
-				f.Do = "add the output of kubectl get nodes -o yaml"
-				return &f
-			}
+	for s, e := range c.endpointsOf(svc) {
+		f := Finding{Code: NotShown, Object: objectOf(svc), Field: "spec." + field, Do: "give the output of kubectl get svc,endpointslices,nodes,pods with -o yaml"}
+		switch {
+		case c.isMade(e) && c.objects.Made.Guessed[c.podOf(e)]:
+			f.Text = fmt.Sprintf("%s of %s is Local, and on which of the nodes its Pods run is not known: the files do not contain them", field, objectOf(svc))
+			f.Do = "add the output of kubectl get pods -A -o yaml"
+			return &f
+		case deref(e.NodeName) != "":
+		case s.Annotations[manifest.ReadyOnly] != "":
+			f.Text = fmt.Sprintf("%s of %s is Local, and kubectl does not print here on which nodes its endpoints are", field, objectOf(svc))
+			return &f
+		case c.isMade(e):
+			f.Text = fmt.Sprintf("%s of %s is Local, and on which nodes its Pods run is not known: the files contain no Nodes for them", field, objectOf(svc))
+			f.Do = "add the output of kubectl get nodes -o yaml"
+			return &f
 		}
 	}
 	return nil

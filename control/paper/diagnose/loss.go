@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -80,12 +81,17 @@ func (e *effect) verb(c survey.Certainty) string {
 	return e.may
 }
 
+// drops is what a rule or policy does to packets.
+func drops(l *survey.Loss) string {
+	if l.Rejected {
+		return "rejects"
+	}
+	return "drops"
+}
+
 func lossEffect(l *survey.Loss) effect {
 	const change = "change the rule, or accept these connections before it"
-	e := effect{HostRuleDrops, "drops", "may drop", change}
-	if l.Rejected {
-		e.does, e.may = "rejects", "may reject"
-	}
+	e := effect{HostRuleDrops, drops(l), "may " + strings.TrimSuffix(drops(l), "s"), change}
 	switch {
 	case l.ByMark:
 		e.does, e.may = "sets the mark for which KUBE-FIREWALL drops", "may set the mark for which KUBE-FIREWALL drops"
@@ -171,17 +177,14 @@ func healthFinding(l *survey.Loss, several bool, flags string) Finding {
 
 // neighbourFinding is the finding about packets of neighbour discovery that are dropped.
 func neighbourFinding(l *survey.Loss, several bool) Finding {
-	does, whose := "drops", []string{}
-	if l.Rejected {
-		does = "rejects"
-	}
+	var whose []string
 	for i, k := range l.Kinds {
 		of := map[survey.Kind]string{survey.Pod: "the node's pods", survey.Node: "other nodes and routers", survey.NamedPod: "a pod"}[k]
 		whose = append(whose, of+" ("+l.Neighbours[i]+")")
 	}
 	f := Finding{
 		Code: HostRuleDrops,
-		Text: fmt.Sprintf("%s %s neighbor discovery from %s: IPv6 needs it in place of ARP, and connections fail once the link-layer addresses have expired", reasonText(l, several), does, joined(whose)),
+		Text: fmt.Sprintf("%s %s neighbor discovery from %s: IPv6 needs it in place of ARP, and connections fail once the link-layer addresses have expired", reasonText(l, several), drops(l), joined(whose)),
 		Do:   "accept ICMPv6 from any address, at least its types 133 to 136, before it: connection tracking ignores them, and they are never ESTABLISHED",
 	}
 	switch {
@@ -196,13 +199,6 @@ func neighbourFinding(l *survey.Loss, several bool) Finding {
 
 // tunnelFinding is the finding about a tunnel whose packets are dropped.
 func tunnelFinding(l *survey.Loss, several bool) Finding {
-	does, chain := "drops", "INPUT"
-	if l.Rejected {
-		does = "rejects"
-	}
-	if l.Chain != "" {
-		chain = l.Chain
-	}
 	from := "from"
 	if l.Outgoing {
 		from = "to"
@@ -217,8 +213,8 @@ func tunnelFinding(l *survey.Loss, several bool) Finding {
 	return Finding{
 		Code: code,
 		Text: fmt.Sprintf("%s %s the packets of the tunnel %s (%s), such as %s -> %s: %s",
-			reasonText(l, several), does, l.Tunnel.Device, l.Tunnel, l.Example.Source, l.Example.To.Addr(), effect),
-		Do: fmt.Sprintf("accept %s %s the addresses of the other nodes before it, in chain %s", l.Tunnel, from, chain),
+			reasonText(l, several), drops(l), l.Tunnel.Device, l.Tunnel, l.Example.Source, l.Example.To.Addr(), effect),
+		Do: fmt.Sprintf("accept %s %s the addresses of the other nodes before it, in chain %s", l.Tunnel, from, cmp.Or(l.Chain, "INPUT")),
 	}
 }
 
@@ -259,24 +255,17 @@ func ofNFTables(l *survey.Loss) bool { return strings.Contains(l.Table, " ") }
 func reasonText(l *survey.Loss, several bool) string {
 	switch {
 	case l.Rule != nil:
-		at := fmt.Sprintf("line %d: ", l.Rule.Line)
-		if l.Rule.Line == 0 {
-			at = ""
-		}
-		if several && l.Rule.File != "" {
-			at = l.Rule.File + ", " + at
-		}
 		what := "that is not kube-proxy's"
 		if c := l.Rule.Chain; c == kubechains.Firewall || c == kubechains.Forward {
 			what = "that kube-proxy does not write so"
 		}
-		return fmt.Sprintf("%sa rule %s (table %s: %s)", at, what, l.Table, l.Rule)
+		return fmt.Sprintf("%sa rule %s (table %s: %s)", placeText(l.Rule.File, l.Rule.Line, several), what, l.Table, l.Rule)
 	case l.Chain != "":
 		policy := "DROP"
 		if ofNFTables(l) {
 			policy = "drop"
 		}
-		return fmt.Sprintf("%sthe policy %s of chain %s (table %s)", policyPlace(l, several), policy, l.Chain, l.Table)
+		return fmt.Sprintf("%sthe policy %s of chain %s (table %s)", placeText(l.File, l.Line, several), policy, l.Chain, l.Table)
 	case l.Effect == survey.NoWay:
 		return "routing on the node"
 	case l.Effect == survey.NoHairpin:
@@ -287,14 +276,15 @@ func reasonText(l *survey.Loss, several bool) string {
 	return "kube-proxy"
 }
 
-func policyPlace(l *survey.Loss, several bool) string {
-	if l.Line == 0 {
-		return ""
+// placeText is "node.rules, line 7: ": the line, if it is known, and one of several files.
+func placeText(file string, line int, several bool) (at string) {
+	if line > 0 {
+		at = fmt.Sprintf("line %d: ", line)
 	}
-	if several && l.File != "" {
-		return fmt.Sprintf("%s, line %d: ", l.File, l.Line)
+	if several && file != "" {
+		at = file + ", " + at
 	}
-	return fmt.Sprintf("line %d: ", l.Line)
+	return at
 }
 
 // sourceNames are the kinds of sources in the plural.
@@ -309,14 +299,8 @@ func scopeText(l *survey.Loss) string {
 		from = append(from, "from "+sourceNames[k])
 	}
 	text := fmt.Sprintf("%s to %s", joined(from), nearest.Few(l.Titles))
-	if l.Part {
-		var ends []string
-		for _, e := range l.Endpoints {
-			ends = append(ends, e.String())
-		}
-		if len(ends) > 0 {
-			text += fmt.Sprintf(", at %s %s", verb(len(ends), "endpoint", "endpoints"), nearest.Few(ends))
-		}
+	if l.Part && len(l.Endpoints) > 0 {
+		text += fmt.Sprintf(", at %s %s", verb(len(l.Endpoints), "endpoint", "endpoints"), nearest.Few(texts(l.Endpoints)))
 	}
 	return text
 }
@@ -333,11 +317,7 @@ func joined(words []string) string {
 // exampleText is one of the connections.
 func exampleText(l *survey.Loss) string {
 	x := &l.Example
-	from := x.Source
-	if from == "" {
-		from = "the node itself"
-	}
-	text := fmt.Sprintf(", such as %s -> %s", from, x.To)
+	text := fmt.Sprintf(", such as %s -> %s", cmp.Or(x.Source, "the node itself"), x.To)
 	if len(l.To) > 0 && l.To[0] != x.To.String() {
 		text += " (" + l.To[0] + ")"
 	}
@@ -358,11 +338,7 @@ func doubtsText(l *survey.Loss) string {
 		case d.Rule.Target != nil:
 			what = "target " + iptables.NameOf(d.Rule.Target)
 		}
-		text := what
-		if d.Rule.Line > 0 {
-			text = fmt.Sprintf("line %d: %s", d.Rule.Line, what)
-		}
-		texts = append(texts, text)
+		texts = append(texts, placeText("", d.Rule.Line, false)+what)
 	}
 	return nearest.Few(texts)
 }

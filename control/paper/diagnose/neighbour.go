@@ -28,9 +28,9 @@ func unansweredFindings(s *survey.Survey) (found []Finding) {
 	return found
 }
 
-func texts(addrs []netip.Addr) (all []string) {
-	for _, a := range addrs {
-		all = append(all, a.String())
+func texts[T fmt.Stringer](list []T) (all []string) {
+	for _, v := range list {
+		all = append(all, v.String())
 	}
 	return all
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -48,11 +49,9 @@ func nodesOf(objects *manifest.Objects) nodes {
 		}
 	}
 	if len(names) == 0 {
-		for _, s := range objects.EndpointSlices {
-			for i := range s.Endpoints {
-				if node := deref(s.Endpoints[i].NodeName); node != "" {
-					names[node] = true
-				}
+		for _, e := range endpointsIn(objects.EndpointSlices) {
+			if node := deref(e.NodeName); node != "" {
+				names[node] = true
 			}
 		}
 	}
@@ -60,24 +59,13 @@ func nodesOf(objects *manifest.Objects) nodes {
 	return n
 }
 
-// addAddress adds an address of a node that its object lacks.
-func (n *nodes) addAddress(node string, a netip.Addr) {
-	if node != "" && n.with[a] == "" {
-		n.addresses[node], n.with[a] = append(n.addresses[node], a), node
-	}
-}
-
 // internalFirst are the addresses of a node, internal ones first.
 func internalFirst(o *corev1.Node) []netip.Addr {
-	internal := func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP }
-	sorted := new(corev1.Node)
-	for _, first := range []bool{true, false} {
-		for _, a := range o.Status.Addresses {
-			if internal(a) == first {
-				sorted.Status.Addresses = append(sorted.Status.Addresses, a)
-			}
-		}
-	}
+	sorted := &corev1.Node{Status: corev1.NodeStatus{Addresses: slices.Clone(o.Status.Addresses)}}
+	internal := map[bool]int{true: -1}
+	slices.SortStableFunc(sorted.Status.Addresses, func(a, b corev1.NodeAddress) int {
+		return internal[a.Type == corev1.NodeInternalIP] - internal[b.Type == corev1.NodeInternalIP]
+	})
 	return servicetable.NodeAddresses(sorted)
 }
 
@@ -267,15 +255,10 @@ const moreConnections = "raise net.netfilter.nf_conntrack_max (kube-proxy: --con
 // readyOn is the number of endpoints on a node that EndpointSlices have as ready, each address once, and the Services that have them.
 func (c *Cluster) readyOn(node string) (n int, services []string) {
 	addresses := make(map[string]bool)
-	for _, s := range c.objects.EndpointSlices {
-		for i := range s.Endpoints {
-			e := &s.Endpoints[i]
-			if deref(e.NodeName) == node && len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
-				addresses[e.Addresses[0]] = true
-				if of := s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]; !slices.Contains(services, of) {
-					services = append(services, of)
-				}
-			}
+	for s, e := range endpointsIn(c.objects.EndpointSlices) {
+		if deref(e.NodeName) == node && len(e.Addresses) > 0 && isSet(e.Conditions.Ready) {
+			addresses[e.Addresses[0]] = true
+			services = distinct.Append(services, s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName])
 		}
 	}
 	return len(addresses), services
@@ -283,14 +266,9 @@ func (c *Cluster) readyOn(node string) (n int, services []string) {
 
 // NodesOf are the nodes of all endpoints of a Service, also of those that get no flows.
 func (c *Cluster) NodesOf(service string) (list []string) {
-	for _, s := range c.objects.EndpointSlices {
-		if s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName] != service {
-			continue
-		}
-		for i := range s.Endpoints {
-			if node := deref(s.Endpoints[i].NodeName); node != "" && !slices.Contains(list, node) {
-				list = append(list, node)
-			}
+	for s, e := range endpointsIn(c.objects.EndpointSlices) {
+		if node := deref(e.NodeName); node != "" && s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName] == service {
+			list = distinct.Append(list, node)
 		}
 	}
 	return list

@@ -130,7 +130,7 @@ func (w *inquiry) healthCheck(svc *corev1.Service, node string) {
 			break
 		}
 		says = fmt.Sprintf("503, as no endpoint of the Service on %s is ready: load balancers leave the node out", node)
-		if slices.ContainsFunc(w.table(node).Service(name{Namespace: svc.Namespace, Name: svc.Name}), func(s *decision.ServicePort) bool {
+		if slices.ContainsFunc(w.table(node).Service(nameOf(svc)), func(s *decision.ServicePort) bool {
 			return slices.ContainsFunc(s.Endpoints, func(e decision.Endpoint) bool { return e.Ready && e.NodeName == node })
 		}) {
 			says = fmt.Sprintf("200, as it has an endpoint on %s that is ready", node)

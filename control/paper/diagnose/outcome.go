@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
@@ -29,10 +30,12 @@ func (a *Answer) Settle() {
 			failing++
 		}
 	}
-	unless, mistake := "", a.mistake()
+	unless := ""
 	if a.Unless != "" {
 		unless = ", unless " + a.Unless
 	}
+	known := unless + ", as far as " + a.known()
+	mistake := slices.IndexFunc(a.Notes, func(f Finding) bool { return f.Code.Severity() == Error })
 	switch {
 	case !a.Works && (a.Cause.Code == NotShown || a.Cause.Code == HostRuleUnclear):
 		a.Outcome, a.Headline = Unknown, "no answer"
@@ -40,25 +43,26 @@ func (a *Answer) Settle() {
 		a.Outcome, a.Headline = Fails, "probably does not work"+unless
 	case !a.Works:
 		a.Outcome, a.Headline = Fails, "does not work"+unless
-	case failing > 0 && a.sticky:
-		a.Outcome = Partly
-		a.Headline = fmt.Sprintf("works in part%s, as far as %s: %d of %d endpoints should answer, and session affinity binds a client to one: either all of its flows fail, or none", unless, a.known(), total-failing, total)
-	case failing > 0 && a.chosen:
-		a.Outcome = Partly
-		a.Headline = fmt.Sprintf("works in part%s, as far as %s: %d of %d endpoints should answer; the client selects one of their addresses", unless, a.known(), total-failing, total)
 	case failing > 0:
-		a.Outcome = Partly
-		a.Headline = fmt.Sprintf("works in part%s, as far as %s: %d of %d endpoints should answer, and %d in %d flows %s", unless, a.known(), total-failing, total, failing, total, verb(failing, "fails", "fail"))
-	case mistake != nil:
-		a.Outcome, a.Headline = Partly, fmt.Sprintf("works%s, but %s (%s)", unless, mistake.Text, mistake.Code)
+		a.Outcome, a.Headline = Partly, fmt.Sprintf("works in part%s: %d of %d endpoints should answer", known, total-failing, total)
+		switch {
+		case a.sticky:
+			a.Headline += ", and session affinity binds a client to one: either all of its flows fail, or none"
+		case a.chosen:
+			a.Headline += "; the client selects one of their addresses"
+		default:
+			a.Headline += fmt.Sprintf(", and %d in %d flows %s", failing, total, verb(failing, "fails", "fail"))
+		}
+	case mistake >= 0:
+		a.Outcome, a.Headline = Partly, fmt.Sprintf("works%s, but %s (%s)", unless, a.Notes[mistake].Text, a.Notes[mistake].Code)
 	case total == 1:
-		a.Headline = fmt.Sprintf("works%s, as far as %s: one endpoint", unless, a.known())
+		a.Headline = fmt.Sprintf("works%s: one endpoint", known)
 	case total > 1 && a.chosen:
-		a.Headline = fmt.Sprintf("works%s, as far as %s: %d endpoints, of which the client selects an address", unless, a.known(), total)
+		a.Headline = fmt.Sprintf("works%s: %d endpoints, of which the client selects an address", known, total)
 	case total > 1 && a.sticky:
-		a.Headline = fmt.Sprintf("works%s, as far as %s: %d endpoints, and session affinity sends all flows of a client to one of them", unless, a.known(), total)
+		a.Headline = fmt.Sprintf("works%s: %d endpoints, and session affinity sends all flows of a client to one of them", known, total)
 	case total > 1:
-		a.Headline = fmt.Sprintf("works%s, as far as %s: %d endpoints, each gets one flow in %d", unless, a.known(), total, total)
+		a.Headline = fmt.Sprintf("works%s: %d endpoints, each gets one flow in %d", known, total, total)
 	default:
 		a.Headline = "works" + unless
 	}
@@ -67,38 +71,14 @@ func (a *Answer) Settle() {
 // Has reports whether a finding is in the answer already.
 func (a *Answer) Has(f Finding) bool {
 	is := func(o *Finding) bool { return o != nil && o.Code == f.Code && o.Text == f.Text }
-	if is(a.Cause) {
-		return true
-	}
-	for i := range a.Endpoints {
-		if is(a.Endpoints[i].Problem) && a.Endpoints[i].Problem.Code != HostDropsSome {
-			return true
-		}
-	}
-	for i := range a.Notes {
-		if is(&a.Notes[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// mistake is the first of the notes that is an error; nil: there is none.
-func (a *Answer) mistake() *Finding {
-	for i := range a.Notes {
-		if a.Notes[i].Code.Severity() == Error {
-			return &a.Notes[i]
-		}
-	}
-	return nil
+	return is(a.Cause) || slices.ContainsFunc(a.Notes, func(o Finding) bool { return is(&o) }) ||
+		slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return is(e.Problem) && e.Problem.Code != HostDropsSome })
 }
 
 // known is what the answer is from.
 func (a *Answer) known() string {
-	for i := range a.Endpoints {
-		if a.Endpoints[i].Flows != nil {
-			return "objects and recent flows show"
-		}
+	if slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return e.Flows != nil }) {
+		return "objects and recent flows show"
 	}
 	return cmp.Or(a.by, "the objects show")
 }

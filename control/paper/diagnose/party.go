@@ -27,13 +27,10 @@ const Outside = "outside"
 // outsiders are addresses that stand for one, of each family: nobody is known to have them, and no source range and no policy names
 // them, which are about some clients.
 func (c *Cluster) outsiders() (all []netip.Addr) {
-	var named, served []string
+	var named []string
+	served := serviceAddresses(c.objects)
 	for _, s := range c.objects.Services {
 		named = append(named, s.Spec.LoadBalancerSourceRanges...)
-		served = append(served, s.Spec.ExternalIPs...)
-		for _, i := range s.Status.LoadBalancer.Ingress {
-			served = append(served, i.IP)
-		}
 	}
 	for _, p := range c.objects.Context.NetworkPolicies {
 		named = append(named, blocks(p)...)
@@ -208,43 +205,39 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 	if hasPort && port == "" {
 		return nil, fmt.Errorf("%q: the port is missing after the colon", text)
 	}
+	at := func(p *party) (*party, error) {
+		p.port = port
+		return p, nil
+	}
 	if podName, ok := strings.CutPrefix(host, "pod/"); ok {
 		n, err := c.findPod(podName, from)
 		if err != nil {
 			return nil, err
 		}
-		p := c.podParty(c.pods[n])
-		p.port = port
-		return p, nil
+		return at(c.podParty(c.pods[n]))
 	}
 	if host == "localhost" {
-		p := c.addressParty(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
-		p.port = port
-		return p, nil
+		return at(c.addressParty(netip.AddrFrom4([4]byte{127, 0, 0, 1})))
 	}
 	if svc := c.balancedAs(host); svc != nil {
-		return &party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, port: port, balancer: true}, nil
+		return at(&party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, balancer: true})
 	}
 	if p := c.podNamed(strings.Split(strings.TrimSuffix(host, "."), "."), cmp.Or(from, "default")); p != nil {
-		p.port = port
-		return p, nil
+		return at(p)
 	}
 	n, err := c.findService(host, from)
 	if err == nil {
-		return &party{text: "service " + n.String(), service: c.services[n], port: port}, nil
+		return at(&party{text: "service " + n.String(), service: c.services[n]})
 	}
 	p, nodeErr := c.nodeParty(host)
 	switch {
 	case nodeErr != nil:
 		return nil, nodeErr
 	case p != nil:
-		p.port = port
-		return p, nil
+		return at(p)
 	}
 	if n, podErr := c.findPod(host, from); podErr == nil {
-		p := c.podParty(c.pods[n])
-		p.port = port
-		return p, nil
+		return at(c.podParty(c.pods[n]))
 	}
 	if len(c.objects.Nodes) > 0 && !strings.Contains(host, "/") {
 		err = fmt.Errorf("%w; nodes are %s", err, nearest.Few(c.nodes.names))
@@ -279,7 +272,7 @@ func (c *Cluster) podNamed(labels []string, namespace string) *party {
 	case len(c.slices[name{Namespace: namespace, Name: labels[1]}]) > 0 && !slices.ContainsFunc(c.slices[name{Namespace: namespace, Name: labels[1]}], func(s *discoveryv1.EndpointSlice) bool {
 		return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
 			a, err := kubeaddr.Parse(e.Addresses[0])
-			return err == nil && slices.Contains(p.addrs, a) && deref(cmp.Or(e.Conditions.Ready, new(true)))
+			return err == nil && slices.Contains(p.addrs, a) && isSet(e.Conditions.Ready)
 		})
 	}):
 		p.unnamed = &Finding{
@@ -352,10 +345,7 @@ func (c *Cluster) findService(text, from string) (name, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		var all []string
-		for n := range maps.Keys(c.services) {
-			all = append(all, n.String())
-		}
+		all := texts(slices.Collect(maps.Keys(c.services)))
 		if len(all) == 0 {
 			return name{}, errors.New("the objects contain no Services")
 		}

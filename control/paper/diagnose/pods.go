@@ -5,7 +5,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 )
 
 // namespace is the Pods of a namespace. Those that have ended are no endpoints.
@@ -26,9 +27,6 @@ func (n *namespace) add(p *corev1.Pod) {
 	}
 }
 
-// labelled reports whether a Pod has labels.
-func (n *namespace) labelled() bool { return len(n.by) > 0 }
-
 // stem is a name up to its last hyphen, which the Pods of a ReplicaSet have in common; empty: it has no hyphen.
 func stem(pod string) string { return pod[:strings.LastIndexByte(pod, '-')+1] }
 
@@ -47,25 +45,12 @@ func (n *namespace) selected(selector map[string]string) (pods []*corev1.Pod) {
 	if len(selector) == 1 {
 		return pods
 	}
-	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
-		for key, value := range selector {
-			if v, has := p.Labels[key]; !has || v != value {
-				return true
-			}
-		}
-		return false
-	})
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !manifest.HasLabels(p.Labels, selector) })
 }
 
 // selectedEnded are the Pods that have ended and have the labels of a selector.
 func (n *namespace) selectedEnded(selector map[string]string) (pods []*corev1.Pod) {
-	s := labels.SelectorFromSet(selector)
-	for _, p := range n.ended {
-		if s.Matches(labels.Set(p.Labels)) {
-			pods = append(pods, p)
-		}
-	}
-	return pods
+	return slices.DeleteFunc(slices.Clone(n.ended), func(p *corev1.Pod) bool { return !manifest.HasLabels(p.Labels, selector) })
 }
 
 // similarPods are Pods whose labels come close to the selector: those with one of its labels, or else any; at most

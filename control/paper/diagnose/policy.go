@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -21,13 +22,13 @@ import (
 // Network policies are enforced by a network plugin, after the service proxy has translated the destination.
 // What follows is what the objects say (API reference, NetworkPolicy of networking.k8s.io/v1).
 
-// allowance is whether policies allow a connection.
+// allowance is whether policies allow a connection. Of several rules, the highest counts.
 type allowance int
 
 const (
-	unknown allowance = iota // the objects do not show it
+	denied  allowance = iota
+	unknown           // the objects do not show it
 	allowed
-	denied
 )
 
 // direction is that of a policy's rules, seen from the Pod that the policy selects.
@@ -98,61 +99,50 @@ type connection struct {
 	protocol    decision.Protocol
 }
 
-// forbidsIngress is why the policies of the destination would drop the connection; nil: the objects show no reason.
-func (c *Cluster) forbidsIngress(conn *connection) *Finding {
-	if conn.to == nil || conn.to == conn.from {
+// forbids is why the policies of the destination, or of the source, would drop the connection; nil: the objects show no reason.
+func (c *Cluster) forbids(d direction, conn *connection) *Finding {
+	selected := conn.to
+	if d == egress {
+		selected = conn.from
+	}
+	if selected == nil || conn.to == conn.from {
 		return nil
 	}
-	policies := c.policiesFor(conn.to, ingress)
-	if c.allow(policies, ingress, conn) != denied {
+	policies := c.policiesFor(selected, d)
+	if c.allow(policies, d, conn) != denied {
 		return nil
 	}
-	peer := conn.source.String()
-	if conn.from != nil {
-		peer = "Pod " + nameOf(conn.from).String()
-	}
-	return policyFinding(policies, ingress, conn.to, fmt.Sprintf("ingress from %s to %s of Pod %s", peer, portOf(conn), nameOf(conn.to)))
+	what := fmt.Sprintf("%s from %s to %d/%s of %s", strings.ToLower(string(d)), endText(conn.from, conn.source), conn.destination.Port(), conn.protocol, endText(conn.to, conn.destination.Addr()))
+	return policyFinding(policies, d, conn.to, what)
 }
 
-// forbidsEgress is forbidsIngress for the policies of the source.
-func (c *Cluster) forbidsEgress(conn *connection) *Finding {
-	if conn.from == nil || conn.to == conn.from {
-		return nil
+// endText is an end of a connection: a Pod, or nil with its address.
+func endText(p *corev1.Pod, a netip.Addr) string {
+	if p == nil {
+		return a.String()
 	}
-	policies := c.policiesFor(conn.from, egress)
-	if c.allow(policies, egress, conn) != denied {
-		return nil
-	}
-	peer := conn.destination.Addr().String()
-	if conn.to != nil {
-		peer = "Pod " + nameOf(conn.to).String()
-	}
-	return policyFinding(policies, egress, conn.to, fmt.Sprintf("egress from Pod %s to %s of %s", nameOf(conn.from), portOf(conn), peer))
-}
-
-func portOf(conn *connection) string {
-	return fmt.Sprintf("%d/%s", conn.destination.Port(), conn.protocol)
+	return "Pod " + nameOf(p).String()
 }
 
 // policyFinding is about policies that do not allow a connection to a Pod; nil: it is to none.
 func policyFinding(policies []*networkingv1.NetworkPolicy, d direction, to *corev1.Pod, what string) *Finding {
-	var names []string
-	for _, p := range policies {
-		names = append(names, p.Namespace+"/"+p.Name)
-	}
-	noun, verb := "NetworkPolicy", "does"
-	if len(names) > 1 {
-		noun, verb = "NetworkPolicies", "do"
-	}
+	names := policyNames(policies)
 	f := &Finding{
 		Code: PolicyForbids, Object: "NetworkPolicy " + names[0], Field: "spec",
-		Text: fmt.Sprintf("%s %s %s not allow %s; the network plugin drops it, if it enforces policies", noun, nearest.Few(names), verb, what),
+		Text: fmt.Sprintf("%s %s %s not allow %s; the network plugin drops it, if it enforces policies", verb(len(names), "NetworkPolicy", "NetworkPolicies"), nearest.Few(names), verb(len(names), "does", "do"), what),
 		Do:   "add a rule that allows it, or connect from a source that is allowed",
 	}
 	if port := unknownPort(policies, d, to); port != "" {
 		f.Text += fmt.Sprintf(". A rule is for port %q, and no container of Pod %s has a port of that name", port, nameOf(to))
 	}
 	return f
+}
+
+func policyNames(policies []*networkingv1.NetworkPolicy) (names []string) {
+	for _, p := range policies {
+		names = append(names, nameOf(p).String())
+	}
+	return names
 }
 
 // unknownPort is the name of a port in rules of policies that no container of a Pod has; "": there is none.
@@ -182,14 +172,8 @@ func (c *Cluster) allow(policies []*networkingv1.NetworkPolicy, d direction, con
 	for _, p := range policies {
 		rules, _ := rulesOf(p, d)
 		for _, r := range rules {
-			if !allowsPort(r.ports, conn) {
-				continue
-			}
-			switch c.allowsPeer(r.peers, p.Namespace, d, conn) {
-			case allowed:
-				return allowed
-			case unknown:
-				result = unknown
+			if allowsPort(r.ports, conn) {
+				result = max(result, c.allowsPeer(r.peers, p.Namespace, d, conn))
 			}
 		}
 	}
@@ -240,12 +224,7 @@ func (c *Cluster) allowsPeer(peers []networkingv1.NetworkPolicyPeer, namespace s
 		case pod.Namespace == namespace:
 			match = allowed
 		}
-		switch match {
-		case allowed:
-			return allowed
-		case unknown:
-			result = unknown
-		}
+		result = max(result, match)
 	}
 	return result
 }

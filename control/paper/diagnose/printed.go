@@ -21,7 +21,7 @@ func asPrinted(want, is []*audit.Service, objects *kube.Objects) {
 	}
 	for _, s := range objects.Services {
 		if s.ResourceVersion == manifest.Printed || !sliced[s.Namespace] {
-			services[name{Namespace: s.Namespace, Name: s.Name}] = s
+			services[nameOf(s)] = s
 		}
 	}
 	for i, w := range want {

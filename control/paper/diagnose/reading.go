@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -70,13 +71,12 @@ func (w *inquiry) tableOf(node string) *decision.Table {
 func (w *inquiry) compareReading(other *inquiry, c condition) {
 	a, b := w.answer, other.answer
 	f := Finding{Code: Depends, Do: c.check}
+	same := func(a, b Endpoint) bool { return a.Address == b.Address && (a.Problem == nil) == (b.Problem == nil) }
 	switch {
 	case a.Works != b.Works:
-		if a.Unless == "" {
-			a.Unless = c.holds
-		}
+		a.Unless = cmp.Or(a.Unless, c.holds)
 		f.Text = fmt.Sprintf("if %s, %s", c.holds, other.outcome())
-	case !a.Works && (a.Cause.Code == b.Cause.Code || a.Cause.Code == NotShown), a.Works && slices.EqualFunc(a.Endpoints, b.Endpoints, sameResult):
+	case !a.Works && (a.Cause.Code == b.Cause.Code || a.Cause.Code == NotShown), a.Works && slices.EqualFunc(a.Endpoints, b.Endpoints, same):
 		return
 	case !a.Works && b.Cause.Code == NoLocalEndpoints:
 		// Both causes stand; this one is in an object, and so the one to begin with.
@@ -87,10 +87,6 @@ func (w *inquiry) compareReading(other *inquiry, c condition) {
 		f.Text = fmt.Sprintf("if %s, %s", c.holds, other.outcome())
 	}
 	w.note(f)
-}
-
-func sameResult(a, b Endpoint) bool {
-	return a.Address == b.Address && (a.Problem == nil) == (b.Problem == nil)
 }
 
 // outcome is the result as a clause.

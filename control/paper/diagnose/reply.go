@@ -6,22 +6,17 @@ import (
 	"net/netip"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
 // home is the node on which an endpoint is; "" if it is not known.
 func (w *inquiry) home(ep *decision.Endpoint) string {
-	if ep.NodeName != "" {
-		return ep.NodeName
-	}
-	if p := w.owners[ep.AddrPort.Addr()]; p != nil && p.Spec.NodeName != "" {
-		return p.Spec.NodeName
-	}
-	if n := w.nodes.with[ep.AddrPort.Addr()]; n != "" {
-		return n
-	}
-	return w.nodes.ofPods(ep.AddrPort.Addr())
+	a := ep.AddrPort.Addr()
+	pod := cmp.Or(w.owners[a], new(corev1.Pod))
+	return cmp.Or(ep.NodeName, pod.Spec.NodeName, w.nodes.with[a], w.nodes.ofPods(a))
 }
 
 // bypass is why the reply of an endpoint is not translated back: it takes another way than by the node that translated

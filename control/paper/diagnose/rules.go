@@ -39,14 +39,9 @@ type Examined struct {
 	Guesses []string `json:"guesses"`
 }
 
-// ExamineRules looks at the iptables rules of a node, of one address family (one dump, or those of both back ends). It
+// ExamineNode looks at the rules of a node, of one address family (one dump, or those of both back ends). It
 // follows a connection to every service from every kind of source through all rules, and checks that kube-proxy's rules
-// are consistent. An error is about rules that cannot be simulated.
-func ExamineRules(dumps []*iptables.Dump) ([]Finding, *Examined, error) {
-	return ExamineNode(dumps, survey.Known{})
-}
-
-// ExamineNode is ExamineRules for a node of which more is known.
+// are consistent. known is what is known of the node besides. An error is about rules that cannot be simulated.
 func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examined, error) {
 	s, err := survey.Run(dumps, known)
 	if err != nil {
@@ -62,7 +57,7 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 			found = append(found, Finding{Code: code, Text: text, Do: do})
 		}
 	}
-	daemon := slices.ContainsFunc(dumps, func(d *iptables.Dump) bool { return d.File == DaemonRules })
+	daemon := slices.ContainsFunc(dumps, ofDaemon)
 	for i, n := range s.Nodes {
 		if len(n.Services) == 0 && s.Ports > 0 && hasServicesChain(dumps[i]) || daemon && dumps[i].File != DaemonRules {
 			continue // chains that are out of use, beside those of the back end in use, or nfqproxy, which decides first
@@ -75,7 +70,7 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 	found = append(found, withoutEndpoints(s)...)
 	found = append(found, ofIPTablesMode(s)...)
 	found = append(found, podsOutside(s)...)
-	damaged := len(found) > 0 && hasCode(found, RulesInconsistent)
+	damaged := slices.ContainsFunc(found, func(f Finding) bool { return f.Code == RulesInconsistent })
 	for _, l := range s.Losses {
 		if damaged && l.Rule == nil && l.Chain == "" && l.Effect != survey.NoWay {
 			continue // kube-proxy's own rules are the reason, and named
@@ -101,15 +96,6 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 	return found, e, nil
 }
 
-func hasCode(found []Finding, code Code) bool {
-	for i := range found {
-		if found[i].Code == code {
-			return true
-		}
-	}
-	return false
-}
-
 // gaps are what the files do not show. Of two dumps, the one without kube-proxy's rules lacks nothing.
 func gaps(dumps []*iptables.Dump, s *survey.Survey) (found []Finding) {
 	shown := s.Ports > 0 || slices.ContainsFunc(dumps, hasServicesChain)
@@ -132,34 +118,22 @@ func gaps(dumps []*iptables.Dump, s *survey.Survey) (found []Finding) {
 
 // strayFindings are about endpoints to which the node has no route of its own, one for each default gateway.
 func strayFindings(s *survey.Survey) (found []Finding) {
-	var gateways []netip.Addr
-	for _, stray := range s.Strays {
-		if !slices.Contains(gateways, stray.Gateway) {
-			gateways = append(gateways, stray.Gateway)
+	for i := range s.Strays {
+		first := &s.Strays[i]
+		same := func(stray survey.Stray) bool { return stray.Gateway == first.Gateway }
+		if slices.ContainsFunc(s.Strays[:i], same) {
+			continue
 		}
-	}
-	for _, gateway := range gateways {
 		var to, titles []string
-		var first *survey.Stray
-		for i := range s.Strays {
-			stray := &s.Strays[i]
-			if stray.Gateway != gateway {
-				continue
-			}
-			to = append(to, stray.To.String())
-			for _, t := range stray.Titles {
-				if !slices.Contains(titles, t) {
-					titles = append(titles, t)
-				}
-			}
-			if first == nil {
-				first = stray
+		for _, stray := range s.Strays[i:] {
+			if same(stray) {
+				to, titles = append(to, stray.To.String()), append(titles, stray.Titles...)
 			}
 		}
 		found = append(found, Finding{
 			Code: OnlyDefaultRoute,
 			Text: fmt.Sprintf("the node has no route of its own to %s (%s), as it has to %s (via %s): packets go to the default gateway, %s, and arrive only if that knows the way",
-				nearest.Few(to), nearest.Few(titles), first.Other, first.OtherVia, gateway),
+				nearest.Few(to), nearest.Few(titles), first.Other, first.OtherVia, first.Gateway),
 			Do: fmt.Sprintf("check the network plugin on this node, which sets the routes to Pods, and whether the endpoints still exist; on the node: ip route get %s", first.To),
 		})
 	}
@@ -322,7 +296,10 @@ func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 	for _, from := range s.Sources {
 		e.Sources = append(e.Sources, from.String())
 	}
-	e.Not = slices.Concat(e.Not, s.Skipped, missingBackEnd(dumps))
+	e.Not = append(e.Not, s.Skipped...)
+	if len(dumps) == 1 && dumps[0].LegacyToo {
+		e.Not = append(e.Not, "the rules of iptables-legacy, which iptables-save warns about: packets pass through them too; give the output of iptables-legacy-save with a second --rules")
+	}
 	if s.IPVS {
 		e.Guesses = append(e.Guesses, "IPVS selects real servers and translates as documented: this is not checked against a kernel")
 	}

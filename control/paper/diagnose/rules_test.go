@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
@@ -16,7 +17,7 @@ func examineDump(t *testing.T, text string) []Finding {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, _, err := ExamineRules([]*iptables.Dump{d})
+	found, _, err := ExamineNode([]*iptables.Dump{d}, survey.Known{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestPodsOutside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := strings.NewReplacer("! -s 10.244.0.0/16", "! -s "+tt.network, "10.244.0.5", tt.dns, "10.244.2.21", tt.dns).Replace(string(b))
-			if got := hasCode(examineDump(t, rules), PodsOutside); got != tt.found {
+			if got := slices.ContainsFunc(examineDump(t, rules), func(f Finding) bool { return f.Code == PodsOutside }); got != tt.found {
 				t.Errorf("found %t, want %t", got, tt.found)
 			}
 		})

@@ -36,8 +36,7 @@ func (a *Answer) address() netip.AddrPort {
 	if a.Record == nil {
 		return netip.AddrPort{}
 	}
-	to, _ := netip.ParseAddrPort(a.Record.Destination)
-	return to
+	return addrPort(a.Record.Destination)
 }
 
 // Family is the address family of the connection; FamilyUnknown: no packet gets to a node.
@@ -77,13 +76,14 @@ func (a *Answer) See(n *Saved) error {
 		return a.seeDecision(n, protocol)
 	}
 	passed := false
+	source, _, _ := nodepath.Outgoing(a.Record) // as the endpoint's node sees it, as far as it is known
 	for i := range a.Endpoints {
 		e := &a.Endpoints[i]
 		if e.Node != n.Node || e.Problem != nil || len(n.Dumps) == 0 {
 			continue
 		}
 		passed = true
-		found, _, _, err := n.follow(protocol, a.arriving(), addrPort(e.Address))
+		found, _, _, err := n.follow(protocol, addrPort(source).Addr(), addrPort(e.Address))
 		if err != nil {
 			return err
 		}
@@ -93,30 +93,19 @@ func (a *Answer) See(n *Saved) error {
 	}
 	if passed {
 		a.Notes = append(a.Notes, Finding{
-			Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is from %s, where an endpoint runs: its rules were followed from there; those of %s, which decides, are not known", n.Node, orNotKnown(a.Node)),
+			Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is from %s, where an endpoint runs: its rules were followed from there; those of %s, which decides, are not known", n.Node, cmp.Or(a.Node, "the node")),
 			Do: "collect a bundle on the other node, too",
 		})
-		a.settleEndpoints()
+		if a.Cause == nil && !slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return e.Problem == nil }) {
+			a.Cause = a.Endpoints[0].Problem
+		}
 		return nil
 	}
 	a.Notes = append(a.Notes, Finding{
-		Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is from %s, not from %s, which decides: its rules do not affect the connection", n.Node, orNotKnown(a.Node)),
+		Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is from %s, not from %s, which decides: its rules do not affect the connection", n.Node, cmp.Or(a.Node, "the node")),
 		Do: "collect a bundle on the node that decides",
 	})
 	return nil
-}
-
-func orNotKnown(node string) string {
-	if node == "" {
-		return "the node"
-	}
-	return node
-}
-
-// arriving is the source of the packet as the endpoint's node sees it, as far as it is known.
-func (a *Answer) arriving() netip.Addr {
-	source, _, _ := nodepath.Outgoing(a.Record)
-	return addrPort(source).Addr()
 }
 
 func addrPort(text string) netip.AddrPort {
@@ -297,14 +286,6 @@ func (a *Answer) withoutObjects(n *Saved, protocol decision.Protocol, to netip.A
 	for _, share := range v.Choose(ipvs.Client{To: to}).Shares {
 		a.Endpoints = append(a.Endpoints, Endpoint{Address: share.Server.Address.String()})
 	}
-}
-
-// settleEndpoints makes the problem of all endpoints the cause.
-func (a *Answer) settleEndpoints() {
-	if a.Cause != nil || slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return e.Problem == nil }) {
-		return
-	}
-	a.Cause = a.Endpoints[0].Problem
 }
 
 // follow follows a connection through the node's rules. The findings are the reasons why it fails; ends are the endpoints that

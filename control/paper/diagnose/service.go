@@ -206,28 +206,22 @@ func (w *inquiry) headless() {
 func (w *inquiry) namedPods(svc *corev1.Service, p *corev1.ServicePort) {
 	answer, failing := w.answer, 0
 	var cause *Finding
-	for _, s := range w.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
-		for i := range s.Endpoints {
-			e := &s.Endpoints[i]
-			a, err := kubeaddr.Parse(e.Addresses[0])
-			if err != nil || !deref(cmp.Or(e.Conditions.Ready, new(true))) || w.owners[a] == nil {
-				continue
-			}
-			if _, same := decision.AddressOf(w.from.addrs, decision.FamilyOf(a)); !same {
-				continue
-			}
-			of := *w
-			of.answer = &Answer{Source: answer.Source, Destination: answer.Destination}
-			of.decide(netip.AddrPortFrom(a, uint16(p.Port)))
-			answer.Endpoints = append(answer.Endpoints, of.answer.Endpoints...)
-			answer.Source.Address, answer.Unless = of.answer.Source.Address, cmp.Or(answer.Unless, of.answer.Unless)
-			if of.answer.Cause != nil {
-				failing, cause = failing+1, cmp.Or(cause, of.answer.Cause)
-			}
-			for _, n := range of.answer.Notes {
-				if !answer.Has(n) {
-					answer.Notes = append(answer.Notes, n)
-				}
+	for _, e := range w.endpointsOf(svc) {
+		a, err := kubeaddr.Parse(e.Addresses[0])
+		if err != nil || !isSet(e.Conditions.Ready) || w.owners[a] == nil || !hasFamily(w.from.addrs, decision.FamilyOf(a)) {
+			continue
+		}
+		of := *w
+		of.answer = &Answer{Source: answer.Source, Destination: answer.Destination}
+		of.decide(netip.AddrPortFrom(a, uint16(p.Port)))
+		answer.Endpoints = append(answer.Endpoints, of.answer.Endpoints...)
+		answer.Source.Address, answer.Unless = of.answer.Source.Address, cmp.Or(answer.Unless, of.answer.Unless)
+		if of.answer.Cause != nil {
+			failing, cause = failing+1, cmp.Or(cause, of.answer.Cause)
+		}
+		for _, n := range of.answer.Notes {
+			if !answer.Has(n) {
+				answer.Notes = append(answer.Notes, n)
 			}
 		}
 	}
@@ -304,10 +298,10 @@ func (w *inquiry) way() (at netip.AddrPort, ok bool, err error) {
 			return at, true, nil
 		}
 	}
-	if w.from.outside && w.toPods(svc, w.port, ports[0].Family) {
-		return at, false, nil
-	}
 	if w.from.outside {
+		if w.toPods(svc, w.port, ports[0].Family) {
+			return at, false, nil
+		}
 		if f := w.noWayIn(svc, ports); f != nil {
 			w.cause(*f)
 			return at, false, nil
@@ -332,7 +326,7 @@ func (w *inquiry) noWayIn(svc *corev1.Service, ports []*decision.ServicePort) *F
 		if s.NodePort == 0 && len(s.LoadBalancerIPs)+len(s.ExternalIPs) == 0 {
 			continue
 		}
-		if _, same := decision.AddressOf(w.from.addrs, s.Family); !same {
+		if !hasFamily(w.from.addrs, s.Family) {
 			other = true
 			continue
 		}
@@ -354,7 +348,7 @@ func (w *inquiry) noWayIn(svc *corev1.Service, ports []*decision.ServicePort) *F
 	}
 	return &Finding{
 		Code: OutsideOnly, Object: objectOf(svc), Field: "spec.type",
-		Text: fmt.Sprintf("%s has no address outside of the cluster: its type is %s", objectOf(svc), typeOf(svc)),
+		Text: fmt.Sprintf("%s has no address outside of the cluster: its type is %s", objectOf(svc), cmp.Or(svc.Spec.Type, corev1.ServiceTypeClusterIP)),
 		Do:   "use type NodePort or LoadBalancer, or connect from a Pod",
 	}
 }
@@ -377,7 +371,7 @@ func noAddressYet(svc *corev1.Service) Finding {
 // portsInTable are the service ports of the Service's port, one of each family.
 func (w *inquiry) portsInTable(t *decision.Table) (ports []*decision.ServicePort) {
 	svc := w.to.service
-	for _, s := range t.Service(name{Namespace: svc.Namespace, Name: svc.Name}) {
+	for _, s := range t.Service(nameOf(svc)) {
 		if s.Name.Port == w.port.Name && s.Protocol == protocolOf(w.port.Protocol) && int32(s.Port) == w.port.Port {
 			ports = append(ports, s)
 		}
@@ -386,13 +380,6 @@ func (w *inquiry) portsInTable(t *decision.Table) (ports []*decision.ServicePort
 }
 
 func objectOf(svc *corev1.Service) string { return "Service " + svc.Namespace + "/" + svc.Name }
-
-func typeOf(svc *corev1.Service) corev1.ServiceType {
-	if svc.Spec.Type == "" {
-		return corev1.ServiceTypeClusterIP
-	}
-	return svc.Spec.Type
-}
 
 // protocolOf reads a protocol of Kubernetes; empty is TCP.
 func protocolOf(p corev1.Protocol) decision.Protocol {

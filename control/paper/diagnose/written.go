@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // This file has findings about what people write by hand.
@@ -60,7 +61,7 @@ func (c *Cluster) badExternalName(svc *corev1.Service) *Finding {
 
 // furtherAddresses finds endpoints with several addresses.
 func (e *examination) furtherAddresses(svc *corev1.Service) {
-	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+	for _, s := range e.slices[nameOf(svc)] {
 		var ignored []string
 		for i := range s.Endpoints {
 			if a := s.Endpoints[i].Addresses; len(a) > 1 {
@@ -122,22 +123,12 @@ func (e *examination) fewReplicas(svc *corev1.Service, s *decision.ServicePort, 
 		if pod == nil || e.templateOf(pod) == nil || e.templateOf(pod).EachNode {
 			return nil
 		}
-		if t := e.templateOf(pod); !slices.Contains(of, t) {
-			of = append(of, t)
-		}
+		of = distinct.Append(of, e.templateOf(pod))
 		ready++
 	}
 	nodes := len(e.objects.Nodes)
 	if ready == 0 || nodes > 0 && ready >= nodes || nodes == 0 && ready > 1 {
 		return nil
-	}
-	var names []string
-	for _, t := range of {
-		names = append(names, t.String())
-	}
-	have := "1 replica"
-	if ready > 1 {
-		have = fmt.Sprintf("%d replicas", ready)
 	}
 	among := ""
 	if nodes > 0 {
@@ -145,7 +136,7 @@ func (e *examination) fewReplicas(svc *corev1.Service, s *decision.ServicePort, 
 	}
 	return &Finding{
 		Code: FewReplicas, Object: objectOf(svc), Field: "spec." + field,
-		Text: fmt.Sprintf("%s of %s is Local, and %s has %s%s: a node without its Pod drops the packets", field, objectOf(svc), strings.Join(names, " with "), have, among),
+		Text: fmt.Sprintf("%s of %s is Local, and %s has %s%s: a node without its Pod drops the packets", field, objectOf(svc), strings.Join(texts(of), " with "), quantity.Count(ready, "replica"), among),
 		Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod on each node that gets packets, as a DaemonSet does", field),
 	}
 }
@@ -155,7 +146,7 @@ func (e *examination) fewReplicas(svc *corev1.Service, s *decision.ServicePort, 
 func (e *examination) mirrored() {
 	count := 0
 	for _, o := range e.objects.Endpoints {
-		if o.UID == "" || controllers.NotMirrored(o, e.services[name{Namespace: o.Namespace, Name: o.Name}]) == "" {
+		if o.UID == "" || controllers.NotMirrored(o, e.services[nameOf(o)]) == "" {
 			count++
 		}
 	}
