@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Comparison is the changes between two dumps of a node.
@@ -292,10 +293,7 @@ func someOf(names []string) string {
 	if more := len(names) - few; more > 1 {
 		names = append(slices.Clone(names[:few]), fmt.Sprintf("%d others", more))
 	}
-	if last := len(names) - 1; last > 0 {
-		return strings.Join(names[:last], ", ") + " and " + names[last]
-	}
-	return names[0]
+	return quantity.All(names)
 }
 
 // shares is "1/2", or "1/2, 1 under policy Local".

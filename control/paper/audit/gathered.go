@@ -9,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // gathered is what the readers of both modes gather: services by name and by chain.
@@ -59,10 +60,8 @@ func (r *gathered) lackChains(missing []string, lines []int) {
 	switch n := len(missing); {
 	case n == 1:
 		r.gap(fmt.Sprintf("chain %s is not in the file", missing[0]), lines...)
-	case n > few:
-		r.gap(fmt.Sprintf("%d chains are not in the file: %s and %d more", n, strings.Join(missing[:few], ", "), n-few), lines...)
-	case n > 0:
-		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
+	case n > 1:
+		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, quantity.Some(missing, few)), lines...)
 	}
 }
 

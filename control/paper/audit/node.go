@@ -12,12 +12,12 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Node is the content of one node's rules, in one address family. It is read only.
@@ -86,15 +86,12 @@ func (f Issue) String() string {
 	}
 	const few = 6
 	var numbers []string
-	for _, l := range f.Lines[:min(few, len(f.Lines))] {
+	for _, l := range f.Lines {
 		numbers = append(numbers, strconv.Itoa(l))
 	}
-	text := numbers[0]
-	switch last := len(numbers) - 1; {
-	case len(f.Lines) > few:
-		text = fmt.Sprintf("%s and %d more", strings.Join(numbers, ", "), len(f.Lines)-few)
-	case last > 0:
-		text = strings.Join(numbers[:last], ", ") + " and " + numbers[last]
+	text := quantity.All(numbers)
+	if len(numbers) > few {
+		text = quantity.Some(numbers, few)
 	}
 	if len(f.Lines) == 1 {
 		return "line " + text + ": " + f.Text

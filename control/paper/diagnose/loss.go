@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // lossFinding is the finding about connections that fail for one reason. The names of files are those of its rules, if
@@ -184,7 +185,7 @@ func neighbourFinding(l *survey.Loss, several bool) Finding {
 	}
 	f := Finding{
 		Code: HostRuleDrops,
-		Text: fmt.Sprintf("%s %s neighbor discovery from %s: IPv6 needs it in place of ARP, and connections fail once the link-layer addresses have expired", reasonText(l, several), drops(l), joined(whose)),
+		Text: fmt.Sprintf("%s %s neighbor discovery from %s: IPv6 needs it in place of ARP, and connections fail once the link-layer addresses have expired", reasonText(l, several), drops(l), quantity.All(whose)),
 		Do:   "accept ICMPv6 from any address, at least its types 133 to 136, before it: connection tracking ignores them, and they are never ESTABLISHED",
 	}
 	switch {
@@ -298,20 +299,11 @@ func scopeText(l *survey.Loss) string {
 	for _, k := range l.Kinds {
 		from = append(from, "from "+sourceNames[k])
 	}
-	text := fmt.Sprintf("%s to %s", joined(from), nearest.Few(l.Titles))
+	text := fmt.Sprintf("%s to %s", quantity.All(from), nearest.Few(l.Titles))
 	if l.Part && len(l.Endpoints) > 0 {
 		text += fmt.Sprintf(", at %s %s", verb(len(l.Endpoints), "endpoint", "endpoints"), nearest.Few(texts(l.Endpoints)))
 	}
 	return text
-}
-
-// joined is "a, b and c".
-func joined(words []string) string {
-	last := len(words) - 1
-	if last < 1 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
 // exampleText is one of the connections.
