@@ -66,7 +66,11 @@ func (o *Objects) YAML() (string, error) {
 func YAML[T any](kind schema.GroupVersionKind, objects []*T) (string, error) {
 	var b strings.Builder
 	for i, o := range objects {
-		text, err := document(kind, o)
+		fields, err := Fields(kind, o)
+		if err != nil {
+			return "", err
+		}
+		text, err := yaml.Marshal(fields)
 		if err != nil {
 			return "", err
 		}
@@ -78,7 +82,8 @@ func YAML[T any](kind schema.GroupVersionKind, objects []*T) (string, error) {
 	return b.String(), nil
 }
 
-func document(kind schema.GroupVersionKind, object any) ([]byte, error) {
+// Fields are those of one object, likewise.
+func Fields(kind schema.GroupVersionKind, object any) (map[string]any, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return nil, err
@@ -93,8 +98,10 @@ func document(kind schema.GroupVersionKind, object any) ([]byte, error) {
 				delete(status, field)
 			}
 		}
-		if len(status) == 0 {
-			delete(fields, "status")
+	}
+	for _, field := range []string{"spec", "status"} {
+		if of, ok := fields[field].(map[string]any); ok && len(of) == 0 {
+			delete(fields, field)
 		}
 	}
 	list, _, _ := unstructured.NestedFieldNoCopy(fields, "spec", "ports")
@@ -104,7 +111,7 @@ func document(kind schema.GroupVersionKind, object any) ([]byte, error) {
 			delete(port, "targetPort")
 		}
 	}
-	return yaml.Marshal(fields)
+	return fields, nil
 }
 
 // empty reports whether a structure has no value but empty ones.

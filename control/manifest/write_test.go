@@ -77,7 +77,6 @@ apiVersion: v1
 kind: Node
 metadata:
   name: node-a
-spec: {}
 `
 	got, err := o.YAML()
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

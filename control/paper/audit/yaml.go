@@ -1,17 +1,19 @@
 package audit
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // Documents returns the objects without empty fields: the Node and the ServiceCIDR, then each Service with its
 // EndpointSlices behind it.
 func (o *Objects) Documents() (all []map[string]any, err error) {
-	var documents []any
+	var documents []runtime.Object
 	if o.Node != nil {
 		documents = append(documents, o.Node)
 	}
@@ -27,7 +29,7 @@ func (o *Objects) Documents() (all []map[string]any, err error) {
 		}
 	}
 	for _, d := range documents {
-		fields, err := document(d)
+		fields, err := kube.Fields(d.GetObjectKind().GroupVersionKind(), d)
 		if err != nil {
 			return nil, err
 		}
@@ -55,32 +57,4 @@ func (o *Objects) WriteYAML(w io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// document is an object without the empty fields that would be written.
-func document(object any) (map[string]any, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return nil, err
-	}
-	if status, ok := fields["status"].(map[string]any); ok {
-		delete(status, "daemonEndpoints") // a Node's, with a port of 0
-	}
-	prune(fields)
-	return fields, nil
-}
-
-// prune removes nulls, empty texts and empty objects, and reports whether nothing is left.
-func prune(fields map[string]any) bool {
-	for name, value := range fields {
-		inner, isObject := value.(map[string]any)
-		if value == nil || value == "" || isObject && prune(inner) {
-			delete(fields, name)
-		}
-	}
-	return len(fields) == 0
 }
