@@ -12,15 +12,16 @@ import (
 
 // Places are where addresses are.
 type Places struct {
-	nodes    map[netip.Addr]string // by an address of the node
-	pods     map[netip.Addr]string // the node of a pod with the address
-	podCIDRs []podCIDR
+	PodCIDRs []PodCIDR
+
+	nodes map[netip.Addr]string // by an address of the node
+	pods  map[netip.Addr]string // the node of a pod with the address
 }
 
-// podCIDR is a prefix of a node's pods.
-type podCIDR struct {
-	prefix netip.Prefix
-	node   string
+// PodCIDR is a prefix of a node's pods.
+type PodCIDR struct {
+	netip.Prefix
+	Node string
 }
 
 // PlacesOf are the places that objects show.
@@ -28,12 +29,10 @@ func PlacesOf(nodes []*corev1.Node, pods []*corev1.Pod) *Places {
 	p := &Places{nodes: make(map[netip.Addr]string), pods: make(map[netip.Addr]string)}
 	for _, n := range nodes {
 		for _, a := range servicetable.NodeAddresses(n) {
-			if p.nodes[a] == "" {
-				p.nodes[a] = n.Name
-			}
+			p.AddNode(n.Name, a)
 		}
 		for _, prefix := range servicetable.PodCIDRs(n) {
-			p.podCIDRs = append(p.podCIDRs, podCIDR{prefix, n.Name})
+			p.PodCIDRs = append(p.PodCIDRs, PodCIDR{prefix, n.Name})
 		}
 	}
 	for _, pod := range pods {
@@ -52,11 +51,14 @@ func (p *Places) Pod(a netip.Addr) string {
 	if n := p.pods[a]; n != "" {
 		return n
 	}
-	if i := slices.IndexFunc(p.podCIDRs, func(c podCIDR) bool { return c.prefix.Contains(a) }); i >= 0 {
-		return p.podCIDRs[i].node
+	if i := slices.IndexFunc(p.PodCIDRs, func(c PodCIDR) bool { return c.Contains(a) }); i >= 0 {
+		return p.PodCIDRs[i].Node
 	}
 	return ""
 }
+
+// AddNode adds an address of a node, unless another node has it.
+func (p *Places) AddNode(node string, a netip.Addr) { p.nodes[a] = cmp.Or(p.nodes[a], node) }
 
 // Node is the node that has the address; "" if none has.
 func (p *Places) Node(a netip.Addr) string { return p.nodes[a] }

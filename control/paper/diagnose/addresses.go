@@ -139,7 +139,7 @@ func (e *examination) addresses() {
 	}
 	for _, s := range t.Services() {
 		for _, a := range s.ExternalIPs {
-			if n := e.nodes.with[a]; n != "" {
+			if n := e.nodes.Node(a); n != "" {
 				e.add(Finding{
 					Code: NodeAddress, Object: "Service " + s.Name.Service().String(), Field: "spec.externalIPs",
 					Text: fmt.Sprintf("%s is an address of node %s: the Service takes all connections to its port %d, even those to programs on the node", a, n, s.Port),

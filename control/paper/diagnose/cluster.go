@@ -52,8 +52,9 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 		listens: make(map[name][]labapi.Port), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
 	}
 	for _, a := range config.IPs { // those that its object lacks
-		if node := config.Name; node != "" && c.nodes.with[a] == "" {
-			c.nodes.addresses[node], c.nodes.with[a] = append(c.nodes.addresses[node], a), node
+		if node := config.Name; node != "" && c.nodes.Node(a) == "" {
+			c.nodes.addresses[node] = append(c.nodes.addresses[node], a)
+			c.nodes.AddNode(node, a)
 		}
 	}
 	for _, s := range objects.Services {

@@ -375,7 +375,7 @@ func (w *inquiry) masked(ep *decision.Endpoint, d *decision.Decision) *Finding {
 // objectAt is the object to look at if an endpoint does not answer. Endpoints need no Pod: they may be programs of a node,
 // as API servers are, and EndpointSlices made by hand lead anywhere.
 func (w *inquiry) objectAt(ep *decision.Endpoint, pod *corev1.Pod) string {
-	node := w.nodes.with[ep.AddrPort.Addr()]
+	node := w.nodes.Node(ep.AddrPort.Addr())
 	switch {
 	case ep.Pod != "":
 		return "Pod " + ep.Pod

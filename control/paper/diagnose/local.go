@@ -32,21 +32,20 @@ func onNoNode(s *decision.ServicePort) bool {
 // show the nodes of all of them, or are made up, on no Node or on any; nil: their nodes are shown.
 func (c *Cluster) placesNotShown(svc *corev1.Service, field string) *Finding {
 	for s, e := range c.endpointsOf(svc) {
-		f := Finding{Code: NotShown, Object: objectOf(svc), Field: "spec." + field, Do: "give the output of kubectl get svc,endpointslices,nodes,pods with -o yaml"}
+		var why, do string
 		switch {
 		case c.isMade(e) && c.objects.Made.Guessed[c.podOf(e)]:
-			f.Text = fmt.Sprintf("%s of %s is Local, and on which of the nodes its Pods run is not known: the files do not contain them", field, objectOf(svc))
-			f.Do = "add the output of kubectl get pods -A -o yaml"
-			return &f
+			why, do = "on which of the nodes its Pods run is not known: the files do not contain them", "add the output of kubectl get pods -A -o yaml"
 		case deref(e.NodeName) != "":
+			continue
 		case s.Annotations[manifest.ReadyOnly] != "":
-			f.Text = fmt.Sprintf("%s of %s is Local, and kubectl does not print here on which nodes its endpoints are", field, objectOf(svc))
-			return &f
+			why, do = "kubectl does not print here on which nodes its endpoints are", "give the output of kubectl get svc,endpointslices,nodes,pods with -o yaml"
 		case c.isMade(e):
-			f.Text = fmt.Sprintf("%s of %s is Local, and on which nodes its Pods run is not known: the files contain no Nodes for them", field, objectOf(svc))
-			f.Do = "add the output of kubectl get nodes -o yaml"
-			return &f
+			why, do = "on which nodes its Pods run is not known: the files contain no Nodes for them", "add the output of kubectl get nodes -o yaml"
+		default:
+			continue
 		}
+		return &Finding{Code: NotShown, Object: objectOf(svc), Field: "spec." + field, Text: fmt.Sprintf("%s of %s is Local, and %s", field, objectOf(svc), why), Do: do}
 	}
 	return nil
 }

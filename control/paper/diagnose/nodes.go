@@ -13,40 +13,28 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/crossnode"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
-// nodes are the nodes of a cluster.
+// nodes are the nodes of a cluster, with their places as far as they are known without Pods.
 type nodes struct {
+	*crossnode.Places
 	names     []string // sorted: of Node objects, or without any, those that endpoints name
 	addresses map[string][]netip.Addr
-	with      map[netip.Addr]string // the node that has the address
-	prefixes  []podPrefix
 	zones     map[string]string
 }
 
-// podPrefix is a prefix of the addresses of a node's pods (spec.podCIDRs).
-type podPrefix struct {
-	netip.Prefix
-	node string
-}
-
 func nodesOf(objects *manifest.Objects) nodes {
-	n := nodes{addresses: make(map[string][]netip.Addr), with: make(map[netip.Addr]string), zones: make(map[string]string)}
+	n := nodes{Places: crossnode.PlacesOf(objects.Nodes, nil), addresses: make(map[string][]netip.Addr), zones: make(map[string]string)}
 	names := make(map[string]bool)
 	for _, o := range objects.Nodes {
 		names[o.Name] = true
 		n.zones[o.Name] = o.Labels[corev1.LabelTopologyZone]
 		n.addresses[o.Name] = internalFirst(o)
-		for _, a := range n.addresses[o.Name] {
-			n.with[a] = cmp.Or(n.with[a], o.Name)
-		}
-		for _, p := range servicetable.PodCIDRs(o) {
-			n.prefixes = append(n.prefixes, podPrefix{p, o.Name})
-		}
 	}
 	if len(names) == 0 {
 		for _, e := range endpointsIn(objects.EndpointSlices) {
@@ -77,22 +65,12 @@ func (n *nodes) some() string {
 	return n.names[0]
 }
 
-// ofPods is the node whose Pods have addresses like this one; "" if none.
-func (n *nodes) ofPods(a netip.Addr) string {
-	for _, p := range n.prefixes {
-		if p.Contains(a) {
-			return p.node
-		}
-	}
-	return ""
-}
-
 // inside reports whether an address belongs to a Pod, as far as prefixes show. Without any, all do.
 func (c *Cluster) inside(a netip.Addr) bool {
-	if len(c.config.ClusterCIDRs)+len(c.nodes.prefixes) == 0 {
+	if len(c.config.ClusterCIDRs)+len(c.nodes.PodCIDRs) == 0 {
 		return true
 	}
-	return c.nodes.ofPods(a) != "" || slices.ContainsFunc(c.config.ClusterCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
+	return c.nodes.Pod(a) != "" || slices.ContainsFunc(c.config.ClusterCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // opensNodePorts reports whether a node has an address of the family at which node ports are open, or the
@@ -193,13 +171,13 @@ func (e *examination) sharedNodes() {
 			with[a.Address] = n.Name
 		}
 	}
-	of := e.nodes.prefixes
+	of := e.nodes.PodCIDRs
 	for i, p := range of {
 		for _, q := range of[:i] {
-			if p.node != q.node && p.Overlaps(q.Prefix) {
+			if p.Node != q.Node && p.Overlaps(q.Prefix) {
 				e.add(Finding{
-					Code: SharedAddress, Object: "Node " + p.node, Field: "spec.podCIDRs",
-					Text: fmt.Sprintf("the pod CIDRs %s of node %s and %s of node %s overlap: two Pods may get one address, and packets to Pods of one node may go to the other", q.Prefix, q.node, p.Prefix, p.node),
+					Code: SharedAddress, Object: "Node " + p.Node, Field: "spec.podCIDRs",
+					Text: fmt.Sprintf("the pod CIDRs %s of node %s and %s of node %s overlap: two Pods may get one address, and packets to Pods of one node may go to the other", q.Prefix, q.Node, p.Prefix, p.Node),
 					Do:   "give each node its own network: delete one Node, and have its kubelet register it again; network plugins with their own management of addresses (Calico, Cilium, those of clouds) may not use spec.podCIDRs",
 				})
 			}

@@ -34,7 +34,7 @@ func (w *inquiry) notAService(p *decision.Packet) {
 	if w.balanced(to, p.Protocol) {
 		return
 	}
-	if node := w.nodes.with[to.Addr()]; node != "" && w.otherProgram(node, to, p.Protocol) {
+	if node := w.nodes.Node(to.Addr()); node != "" && w.otherProgram(node, to, p.Protocol) {
 		return
 	}
 	if svc := w.endpointAt(to, p.Protocol); svc != nil {
@@ -42,7 +42,7 @@ func (w *inquiry) notAService(p *decision.Packet) {
 			w.cause(*f)
 			return
 		}
-		w.answer.Endpoints = []Endpoint{{Address: to.String(), Node: w.nodes.with[to.Addr()], Flows: w.flows(to.String(), p.Protocol)}}
+		w.answer.Endpoints = []Endpoint{{Address: to.String(), Node: w.nodes.Node(to.Addr()), Flows: w.flows(to.String(), p.Protocol)}}
 		w.answer.abroad = true
 		w.otherNote(objectOf(svc), fmt.Sprintf("%s is an endpoint of %s: a packet to its own address reaches it without a service proxy", to, objectOf(svc)))
 		return
@@ -168,7 +168,7 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 		})
 		return
 	}
-	node := w.nodes.with[to.Addr()]
+	node := w.nodes.Node(to.Addr())
 	var ports, open []string
 	var other *decision.ServicePort // of the other family, with the node port
 	for _, s := range w.table(w.answer.Node).Services() {
@@ -265,7 +265,7 @@ func (w *inquiry) nearCluster(a netip.Addr) bool {
 			return true
 		}
 	}
-	return w.nodes.ofPods(a) != ""
+	return w.nodes.Pod(a) != ""
 }
 
 // shared are the addresses of RFC 6598, which clusters use like private ones.
@@ -321,7 +321,7 @@ func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 		f.Do = "add the output of kubectl get nodes -o yaml"
 		return f
 	}
-	if node := w.nodes.with[to.Addr()]; node == "" && !to.Addr().IsLoopback() {
+	if node := w.nodes.Node(to.Addr()); node == "" && !to.Addr().IsLoopback() {
 		f.Code = UnknownAddress
 		f.Text = fmt.Sprintf("%d is the node port of %s, but no Node has the address %s", to.Port(), s.Name, to.Addr())
 		f.Do = "use the address of a Node, or name the Node"

@@ -148,13 +148,13 @@ func (c *Cluster) podParty(p *corev1.Pod) *party {
 // addressParty finds out what has the address.
 func (c *Cluster) addressParty(a netip.Addr) *party {
 	var p *party
-	switch node := c.nodes.with[a]; {
+	switch node := c.nodes.Node(a); {
 	case c.owners[a] != nil:
 		p = c.podParty(c.owners[a])
 	case node != "":
 		p = &party{text: "node " + node, node: node}
 	case c.inside(a):
-		p = &party{text: "an address of no known Pod", on: c.nodes.ofPods(a)}
+		p = &party{text: "an address of no known Pod", on: c.nodes.Pod(a)}
 	default:
 		p = &party{text: "an address of no Pod and no Node", outside: true}
 	}

@@ -120,7 +120,7 @@ func (w *inquiry) pass(source netip.Addr, to netip.AddrPort) {
 	}
 	node, is := w.origin(source, to)
 	w.hop(Place{node, is}, w.packet(node, source, to))
-	first, owner := w.hops[0], w.nodes.with[to.Addr()]
+	first, owner := w.hops[0], w.nodes.Node(to.Addr())
 	switch {
 	case first.decision.ServicePort != nil, owner == node && node != "":
 	case owner != "":
@@ -210,7 +210,7 @@ func (w *inquiry) protocolOf(to netip.AddrPort) decision.Protocol {
 	protocol := decision.TCP
 	for _, s := range w.table(w.nodes.some()).Services() {
 		if s.Port == to.Port() && (s.ClusterIP == to.Addr() || slices.Contains(s.ExternalIPs, to.Addr()) || slices.Contains(s.LoadBalancerIPs, to.Addr())) ||
-			s.NodePort == to.Port() && w.nodes.with[to.Addr()] != "" {
+			s.NodePort == to.Port() && w.nodes.Node(to.Addr()) != "" {
 			if protocol = s.Protocol; protocol == decision.TCP {
 				break
 			}
@@ -231,7 +231,7 @@ func (w *inquiry) routesToPods() bool {
 // origin is the node whose service proxy the packet meets first, and why it is that one. An empty name: the objects do
 // not show it.
 func (w *inquiry) origin(source netip.Addr, to netip.AddrPort) (node, is string) {
-	owner := w.nodes.with[to.Addr()]
+	owner := w.nodes.Node(to.Addr())
 	switch names := w.nodes.names; {
 	case w.decided && w.given != "":
 		return w.given, "as given"
@@ -293,7 +293,7 @@ func (w *inquiry) arrival(source netip.Addr, to func(node string) (at netip.Addr
 			Text: fmt.Sprintf("%d of %d nodes %s the packets that arrive there (%s): externalTrafficPolicy is Local, and no endpoint runs there", len(dropping), len(serving)+len(dropping), verb(len(dropping), "drops", "drop"), nearest.Few(dropping)),
 			Do:   "use the addresses of " + nearest.Few(serving) + " only",
 		}
-		if w.nodes.with[at.Addr()] == "" {
+		if w.nodes.Node(at.Addr()) == "" {
 			f.Do = "have packets to this address arrive at " + nearest.Few(serving) + " only"
 		}
 		if health != 0 {

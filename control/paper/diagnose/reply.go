@@ -10,13 +10,14 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // home is the node on which an endpoint is; "" if it is not known.
 func (w *inquiry) home(ep *decision.Endpoint) string {
 	a := ep.AddrPort.Addr()
 	pod := cmp.Or(w.owners[a], new(corev1.Pod))
-	return cmp.Or(ep.NodeName, pod.Spec.NodeName, w.nodes.with[a], w.nodes.ofPods(a))
+	return cmp.Or(ep.NodeName, pod.Spec.NodeName, w.nodes.Node(a), w.nodes.Pod(a))
 }
 
 // bypass is why the reply of an endpoint is not translated back: it takes another way than by the node that translated
@@ -29,7 +30,7 @@ func (w *inquiry) bypass(p *decision.Packet, d *decision.Decision, ep *decision.
 		return nil // it is masqueraded
 	case decider == "", home == "", home == decider:
 		return nil
-	case w.from.node == decider, w.from.on == decider, w.nodes.with[p.Source.Addr()] == decider:
+	case w.from.node == decider, w.from.on == decider, w.nodes.Node(p.Source.Addr()) == decider:
 		return nil
 	case w.isPod() && w.from.on == "":
 		return nil
@@ -79,10 +80,11 @@ func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 	}
 	sysctl := bridgeSysctl(p.Source.Addr())
 	marked := d.Mark != decision.NotMarked && d.Mark != decision.MarkHairpin
+	const few = 4
 	var beside, itself []string
 	for _, ep := range d.ServicePort.UsableEndpoints(d.Policy) {
 		switch a := ep.AddrPort.Addr(); {
-		case w.nodes.with[a] != "":
+		case w.nodes.Node(a) != "":
 		case a == p.Source.Addr():
 			itself = append(itself, ep.AddrPort.String())
 		case placed && !marked && w.home(&ep) == node:
@@ -92,24 +94,15 @@ func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 	if len(beside) > 0 {
 		w.note(Finding{
 			Code: SameBridge, Object: object,
-			Text: fmt.Sprintf("the source and %s are on %s: if their Pods share a Linux bridge, the reply stays on it, and is not translated back unless %s is 1", few(beside), node, sysctl),
+			Text: fmt.Sprintf("the source and %s are on %s: if their Pods share a Linux bridge, the reply stays on it, and is not translated back unless %s is 1", quantity.Some(beside, few), node, sysctl),
 			Do:   fmt.Sprintf("on %s, check that sysctl %s prints 1 (module br_netfilter); if its network routes to each Pod, this does not matter", node, sysctl),
 		})
 	}
 	if len(itself) > 0 {
 		w.note(Finding{
 			Code: SameBridge, Object: object,
-			Text: fmt.Sprintf("the source is the endpoint %s itself: if its Pod is on a Linux bridge, the packet returns through the bridge port that it came from, which needs hairpin mode", few(itself)),
+			Text: fmt.Sprintf("the source is the endpoint %s itself: if its Pod is on a Linux bridge, the packet returns through the bridge port that it came from, which needs hairpin mode", quantity.Some(itself, few)),
 			Do:   fmt.Sprintf("on %s, check bridge -d link: hairpin on; if its network routes to each Pod, this does not matter", cmp.Or(node, "its node")),
 		})
 	}
-}
-
-// few joins a short list, in its order.
-func few(list []string) string {
-	const some = 4
-	if len(list) > some {
-		return fmt.Sprintf("%s and %d more", strings.Join(list[:some], ", "), len(list)-some)
-	}
-	return strings.Join(list, ", ")
 }

@@ -25,38 +25,33 @@ func (c *Cluster) isUnsubmitted(svc *corev1.Service) bool {
 
 // badExternalName is the finding of an ExternalName that DNS cannot follow; nil: there is none.
 func (c *Cluster) badExternalName(svc *corev1.Service) *Finding {
-	external := strings.TrimSuffix(strings.TrimSpace(svc.Spec.ExternalName), ".")
 	if svc.Spec.Type != corev1.ServiceTypeExternalName {
 		return nil
 	}
 	f := &Finding{Code: NoDNSName, Object: objectOf(svc), Field: "spec.externalName"}
-	if external == "" {
+	external := strings.TrimSuffix(strings.TrimSpace(svc.Spec.ExternalName), ".")
+	parts := strings.Split(strings.ToLower(external), ".")
+	_, noAddress := kubeaddr.Parse(kubeaddr.Unbracket(external))
+	switch last := len(parts) - 1; {
+	case external == "":
 		f.Text = fmt.Sprintf("%s is of type ExternalName and has no externalName: the API server rejects it", objectOf(svc))
 		f.Do = "write the DNS name of the host into spec.externalName"
-		return f
-	}
-	if _, err := kubeaddr.Parse(kubeaddr.Unbracket(external)); err == nil {
+	case noAddress == nil:
 		f.Text = fmt.Sprintf("the externalName of %s is the address %s: DNS treats it as a name, which no server resolves, so clients get no address", objectOf(svc), external)
 		f.Do = "use a Service without selector or type, and an EndpointSlice with the address; or a DNS name that resolves to it"
-		return f
-	}
-	if problems := validation.IsDNS1123Subdomain(external); len(problems) > 0 {
+	case len(validation.IsDNS1123Subdomain(external)) > 0:
 		f.Text = fmt.Sprintf("the externalName %q of %s is not a DNS name: the API server rejects it", external, objectOf(svc))
 		f.Do = "write only a DNS name, without protocol, port or path"
-		return f
-	}
-	parts := strings.Split(strings.ToLower(external), ".")
-	if last := len(parts) - 1; last == 0 || last == 2 && parts[2] == "svc" || last == 1 && c.services[name{Namespace: parts[1], Name: parts[0]}] != nil {
+	case last == 0 || last == 2 && parts[2] == "svc" || last == 1 && c.services[name{Namespace: parts[1], Name: parts[0]}] != nil:
 		f.Text = fmt.Sprintf("the externalName %s of %s is not a whole name: DNS takes it for one, and does not try the domains in which Pods search", external, objectOf(svc))
 		f.Do = "write the whole name; that of a Service is NAME.NAMESPACE.svc.DOMAIN, as web.default.svc.cluster.local"
-		return f
-	}
-	if len(parts) > 3 && parts[0] == svc.Name && parts[1] == svc.Namespace && parts[2] == "svc" {
+	case last > 2 && parts[0] == svc.Name && parts[1] == svc.Namespace && parts[2] == "svc":
 		f.Text = fmt.Sprintf("the externalName of %s is its own name, which DNS never resolves to an address", objectOf(svc))
 		f.Do = "write the name of another host, or use a Service with a selector"
-		return f
+	default:
+		return nil
 	}
-	return nil
+	return f
 }
 
 // furtherAddresses finds endpoints with several addresses.
