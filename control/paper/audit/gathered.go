@@ -131,22 +131,21 @@ func (r *gathered) nodePort(s *Service, port uint16, line int) {
 // settleLoadBalancerIPs removes load balancer IPs that another port of the same Service shows from
 // the external ones.
 func (r *gathered) settleLoadBalancerIPs() {
-	known := make(map[decision.ServiceName]map[netip.Addr]bool)
+	type address struct {
+		of decision.ServiceName
+		ip netip.Addr
+	}
+	known := make(map[address]bool)
 	for _, s := range r.node.Services {
-		name := s.Name.Service()
-		if known[name] == nil {
-			known[name] = make(map[netip.Addr]bool)
-		}
 		for _, ip := range s.LoadBalancerIPs {
-			known[name][ip] = true
+			known[address{s.Name.Service(), ip}] = true
 		}
 	}
 	for _, s := range r.node.Services {
 		if !s.Refused || s.Name == (decision.ServicePortName{}) {
 			continue
 		}
-		of := known[s.Name.Service()]
-		isKnown := func(ip netip.Addr) bool { return of[ip] }
+		isKnown := func(ip netip.Addr) bool { return known[address{s.Name.Service(), ip}] }
 		for _, ip := range s.ExternalIPs {
 			if isKnown(ip) {
 				r.loadBalancerIP(s, ip)

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -24,10 +25,7 @@ func (r *nftReader) proxy() {
 	r.settleDetection()
 	r.mark()
 	if open, restricted := r.addresses(nftproxy.NodePortIPs); restricted {
-		for a := range open {
-			p.NodePortAddresses = append(p.NodePortAddresses, a)
-		}
-		slices.SortFunc(p.NodePortAddresses, netip.Addr.Compare)
+		p.NodePortAddresses = slices.SortedFunc(maps.Keys(open), netip.Addr.Compare)
 	}
 	if chain := r.chains[nftproxy.ClusterIPsCheck]; chain != nil {
 		for _, rule := range chain.rules {

@@ -40,12 +40,7 @@ func (c *Cluster) Examine() []Finding {
 }
 
 func sortedNames[T any](of map[name]T) []name {
-	names := make([]name, 0, len(of))
-	for n := range of {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, name.Compare)
-	return names
+	return slices.SortedFunc(maps.Keys(of), name.Compare)
 }
 
 // examination collects findings, each once.
@@ -348,7 +343,10 @@ func (e *examination) hints(svc *corev1.Service) {
 			nodes[n.Name] = true
 		}
 	}
-	f := Finding{Code: HintsIgnored, Object: objectOf(svc), Field: "spec.trafficDistribution"}
+	f := Finding{
+		Code: HintsIgnored, Object: objectOf(svc), Field: "spec.trafficDistribution",
+		Do: "check that the Pods run on nodes with the label " + corev1.LabelTopologyZone + ", and that no EndpointSlice was created by hand",
+	}
 	allZones, allNodes := toZones == ready, toNodes == ready
 	var without []string
 	for _, n := range e.nodes.names {
@@ -356,19 +354,15 @@ func (e *examination) hints(svc *corev1.Service) {
 			without = append(without, n)
 		}
 	}
-	const check = "check that the Pods run on nodes with the label " + corev1.LabelTopologyZone + ", and that no EndpointSlice was created by hand"
 	switch preferred := svc.Spec.TrafficDistribution; {
 	case ready == 0, hinted == 0 && (preferred == nil || len(e.nodes.names) < 2):
 		return
 	case hinted == 0:
 		f.Text = fmt.Sprintf("trafficDistribution %s of %s has no effect: no ready endpoint has a topology hint", *preferred, objectOf(svc))
-		f.Do = check
 	case !allZones && !allNodes && hinted < ready:
 		f.Text = fmt.Sprintf("the topology hints of %s have no effect: %d of %d ready endpoints have none", objectOf(svc), ready-hinted, ready)
-		f.Do = check
 	case !allZones && !allNodes:
 		f.Text = fmt.Sprintf("the topology hints of %s have no effect: of %d ready endpoints %d are for nodes and %d for zones", objectOf(svc), ready, toNodes, toZones)
-		f.Do = check
 	case len(without) > 0 && allNodes:
 		f.Text = fmt.Sprintf("the topology hints of %s have no effect on %s: no endpoint is for the node or its zone", objectOf(svc), nearest.Few(without))
 		f.Do = "run a Pod on each node, as a DaemonSet does, or give each node the label " + corev1.LabelTopologyZone

@@ -17,30 +17,19 @@ const IgnoreAnnotation = "nfqproxy.io/ignore-findings"
 // ignoredIn are the values of the annotation, by the object as in [Finding].
 func ignoredIn(objects *manifest.Objects) map[string]string {
 	ignored := make(map[string]string)
-	note := func(kind string, o metav1.Object) {
-		codes := o.GetAnnotations()[IgnoreAnnotation]
-		if codes == "" {
-			return
-		}
-		object := o.GetName()
-		if o.GetNamespace() != "" {
-			object = o.GetNamespace() + "/" + object
-		}
-		ignored[kind+" "+object] = codes
-	}
-	for _, o := range objects.Services {
-		note("Service", o)
-	}
-	for _, o := range objects.Pods {
-		note("Pod", o)
-	}
-	for _, o := range objects.Nodes {
-		note("Node", o)
-	}
-	for _, o := range objects.Context.NetworkPolicies {
-		note("NetworkPolicy", o)
-	}
+	noteIgnored(ignored, "Service", objects.Services)
+	noteIgnored(ignored, "Pod", objects.Pods)
+	noteIgnored(ignored, "Node", objects.Nodes)
+	noteIgnored(ignored, "NetworkPolicy", objects.Context.NetworkPolicies)
 	return ignored
+}
+
+func noteIgnored[T metav1.Object](ignored map[string]string, kind string, list []T) {
+	for _, o := range list {
+		if codes := o.GetAnnotations()[IgnoreAnnotation]; codes != "" {
+			ignored[kind+" "+strings.TrimPrefix(nameOf(o).String(), "/")] = codes
+		}
+	}
 }
 
 // Ignore sets why a finding is intended, if its object has the annotation with its code.
