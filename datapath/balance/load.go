@@ -71,21 +71,18 @@ type sampled struct {
 }
 
 func newSampled(set *Set, size int, cost func(*Endpoint) uint64, kind decision.EvidenceKind) Picker {
-	p := &sampled{set: set, in: set.positions(true), cost: cost, kind: kind}
-	if len(p.in) == 0 {
-		p.in = set.positions(false)
-	}
+	p := &sampled{set: set, in: set.Weighed(), cost: cost, kind: kind}
 	p.size = min(size, len(p.in))
 	return p
 }
 
 func (p *sampled) Pick(f Flow) decision.Pick {
 	var sample [maxSample]uint32
-	n := p.draw(f.Rand, &sample)
+	n := len(DrawDifferent(f.Rand, p.in, sample[:p.size]))
 	best, bestCost, second := sample[0], p.cost(p.set.Candidates[sample[0]].Endpoint), uint64(0)
 	for k, i := range sample[1:n] {
 		c := p.cost(p.set.Candidates[i].Endpoint)
-		if c*p.weight(best) < bestCost*p.weight(i) {
+		if c*p.set.WeightOf(best) < bestCost*p.set.WeightOf(i) {
 			best, bestCost, second = i, c, bestCost
 		} else if k == 0 || c < second {
 			second = c
@@ -100,19 +97,16 @@ func (p *sampled) Pick(f Flow) decision.Pick {
 
 func capped(v uint64) uint32 { return uint32(min(v, 1<<32-1)) }
 
-func (p *sampled) weight(i uint32) uint64 { return uint64(max(p.set.Candidates[i].Weight, 1)) }
-
-// draw draws different candidates, and returns how many.
-func (p *sampled) draw(r decision.Rand, sample *[maxSample]uint32) int {
-	n := len(p.in)
-	for k := 0; k < p.size; {
-		c := p.in[min(int(r.Float64()*float64(n)), n-1)]
+// DrawDifferent fills a sample with different ones of all, of which there are as many.
+func DrawDifferent(r decision.Rand, all, sample []uint32) []uint32 {
+	for k := 0; k < len(sample); {
+		c := all[min(int(r.Float64()*float64(len(all))), len(all)-1)]
 		if !slices.Contains(sample[:k], c) {
 			sample[k] = c
 			k++
 		}
 	}
-	return p.size
+	return sample
 }
 
 func openConnections(e *Endpoint) uint64 { return uint64(e.Open()) }

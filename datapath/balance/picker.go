@@ -87,6 +87,17 @@ func (s *Set) positions(weighted bool) (positions []uint32) {
 	return positions
 }
 
+// Weighed are the positions of the candidates that have a weight; all, if none has.
+func (s *Set) Weighed() []uint32 {
+	if in := s.positions(true); len(in) > 0 {
+		return in
+	}
+	return s.positions(false)
+}
+
+// WeightOf is the weight of a candidate of [Set.Weighed]: 1 if all weights are 0.
+func (s *Set) WeightOf(i uint32) uint64 { return uint64(max(s.Candidates[i].Weight, 1)) }
+
 // Candidate is an endpoint of a set.
 type Candidate struct {
 	*Endpoint

@@ -144,25 +144,6 @@ func duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// weighed are the positions of the candidates that have a weight; all, if none has.
-func weighed(set *balance.Set) []uint32 {
-	var in []uint32
-	for i := range set.Candidates {
-		if set.Candidates[i].Weight > 0 {
-			in = append(in, uint32(i))
-		}
-	}
-	if len(in) == 0 {
-		for i := range set.Candidates {
-			in = append(in, uint32(i))
-		}
-	}
-	return in
-}
-
-// weightOf is the weight of a candidate of [weighed]: 1 if all weights are 0.
-func weightOf(set *balance.Set, i uint32) uint64 { return uint64(max(set.Candidates[i].Weight, 1)) }
-
 // heaviest is the largest weight.
 func heaviest(set *balance.Set) uint64 {
 	c := slices.MaxFunc(set.Candidates, func(a, b balance.Candidate) int { return int(a.Weight) - int(b.Weight) })

@@ -46,7 +46,7 @@ func mix(hash, n uint64) uint64 {
 // It needs no table, but it numbers the endpoints, here by their text: when the last one comes or goes, no key
 // moves needlessly; when another one does, the numbers of those after it change, and most of their keys move. It has no weights.
 func newJump(set *balance.Set) lookup {
-	in := weighed(set)
+	in := set.Weighed()
 	return func(key uint64) uint32 { return in[jump(key, len(in))] }
 }
 
@@ -91,11 +91,11 @@ func newMultiProbe(set *balance.Set, probes int) lookup {
 // wins. With weights w it is the highest w / -ln(hash), where hash is in (0, 1): the logarithmic method of Schindelhauer and
 // Schomaker, Weighted Distributed Hash Tables, SPAA 2005.
 func newRendezvous(set *balance.Set) lookup {
-	in := weighed(set)
+	in := set.Weighed()
 	hashes, weights := make([]uint64, len(in)), make([]float64, len(in))
 	equal := true
 	for k, i := range in {
-		hashes[k], weights[k] = hashOf(set, i), float64(weightOf(set, i))
+		hashes[k], weights[k] = hashOf(set, i), float64(set.WeightOf(i))
 		equal = equal && weights[k] == weights[0]
 	}
 	if equal {
@@ -137,14 +137,14 @@ func newRingTable(set *balance.Set, slots int) lookup {
 	for i := range table {
 		table[i] = free
 	}
-	in, most := weighed(set), heaviest(set)
+	in, most := set.Weighed(), heaviest(set)
 	hashes := make([]uint64, len(in))
 	for k, i := range in {
 		hashes[k] = hashOf(set, i)
 	}
 	for n := range uint64(tablePoints) {
 		for k, i := range in {
-			if n > 0 && n >= tablePoints*weightOf(set, i)/most {
+			if n > 0 && n >= tablePoints*set.WeightOf(i)/most {
 				continue
 			}
 			if slot := mix(hashes[k], n) % uint64(slots); table[slot] == free {

@@ -21,7 +21,7 @@ type idleQueue struct {
 
 func newIdleQueue(c Cluster) newPicker {
 	return func(set *balance.Set, before balance.Picker) balance.Picker {
-		p := &idleQueue{set: set, in: weighed(set), positions: make(map[netip.AddrPort]uint32, len(set.Candidates))}
+		p := &idleQueue{set: set, in: set.Weighed(), positions: make(map[netip.AddrPort]uint32, len(set.Candidates))}
 		for _, i := range p.in {
 			p.positions[set.Candidates[i].AddrPort] = i
 		}
@@ -38,13 +38,18 @@ func newIdleQueue(c Cluster) newPicker {
 
 func (p *idleQueue) Pick(f balance.Flow) decision.Pick {
 	if len(p.idle) == 0 {
-		pick := balance.Drawn(f.Rand, len(p.in))
-		pick.Position = p.in[pick.Position]
-		return pick
+		return drawn(f.Rand, p.in)
 	}
 	first := p.idle[0]
 	p.idle = slices.Delete(p.idle, 0, 1)
 	return decision.Pick{Position: first, Probability: 1, Evidence: decision.Evidence{Kind: decision.Noted, Note: "the first in the queue of idle endpoints"}}
+}
+
+// drawn is a candidate drawn with the same probability as all others.
+func drawn(r decision.Rand, in []uint32) decision.Pick {
+	pick := balance.Drawn(r, len(in))
+	pick.Position = in[pick.Position]
+	return pick
 }
 
 // Idle implements [IdleQueue].

@@ -55,7 +55,7 @@ type answer struct {
 func newPrequal(c Cluster) func(rate int) newPicker {
 	return func(rate int) newPicker {
 		return func(set *balance.Set, before balance.Picker) balance.Picker {
-			p := &prequal{set: set, cluster: c, in: weighed(set), positions: make(map[*balance.Endpoint]uint32), endpoints: endpoints(set, c)}
+			p := &prequal{set: set, cluster: c, in: set.Weighed(), positions: make(map[*balance.Endpoint]uint32), endpoints: endpoints(set, c)}
 			for _, i := range p.in {
 				p.positions[set.Candidates[i].Endpoint] = i
 			}
@@ -86,14 +86,13 @@ func (p *prequal) Pick(f balance.Flow) decision.Pick {
 	p.answers = slices.DeleteFunc(p.answers, func(a answer) bool { return now-a.at > int64(oldestKept) })
 	pick, ok := p.best(f.Rand)
 	if !ok {
-		pick = balance.Drawn(f.Rand, len(p.in))
-		pick.Position = p.in[pick.Position]
+		pick = drawn(f.Rand, p.in)
 	}
 	for range removed {
 		p.remove()
 	}
-	var drawn [maxSample]uint32
-	for _, i := range drawDifferent(f.Rand, p.in, drawn[:p.rate]) {
+	var sample [maxSample]uint32
+	for _, i := range balance.DrawDifferent(f.Rand, p.in, sample[:p.rate]) {
 		p.cluster.Probe(p.endpoints[i], p.set.Candidates[i].Endpoint, p)
 	}
 	return pick

@@ -36,7 +36,7 @@ func newReported(c Cluster) made {
 		}
 		a.Feedback = true
 		a.New = func(set *balance.Set, before balance.Picker) balance.Picker {
-			p := &reported{set: set, cluster: c, in: weighed(set), endpoints: endpoints(set, c), period: period}
+			p := &reported{set: set, cluster: c, in: set.Weighed(), endpoints: endpoints(set, c), period: period}
 			p.weights, p.rates = make([]uint64, len(p.in)), make([]float64, len(p.in))
 			if b, ok := before.(*reported); ok {
 				p.last = b.last

@@ -23,9 +23,9 @@ type point struct {
 
 func newRing(set *balance.Set, each int) *ring {
 	r, most := &ring{set: set}, heaviest(set)
-	for _, i := range weighed(set) {
+	for _, i := range set.Weighed() {
 		hash := hashOf(set, i)
-		for n := range max(uint64(each)*weightOf(set, i)/most, 1) {
+		for n := range max(uint64(each)*set.WeightOf(i)/most, 1) {
 			r.points = append(r.points, point{mix(hash, n), i})
 		}
 	}
@@ -35,15 +35,8 @@ func newRing(set *balance.Set, each int) *ring {
 
 // after is the first point at or after a key.
 func (r *ring) after(key uint64) int {
-	low, high := 0, len(r.points)
-	for low < high {
-		if middle := (low + high) / 2; r.points[middle].at < key {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return low % len(r.points)
+	i, _ := slices.BinarySearchFunc(r.points, key, func(p point, key uint64) int { return cmp.Compare(p.at, key) })
+	return i % len(r.points)
 }
 
 func (r *ring) find(key uint64) uint32 { return r.points[r.after(key)].position }
@@ -60,7 +53,7 @@ type bounded struct {
 func newBounded(percent int) newPicker {
 	const points = 160
 	return func(set *balance.Set, _ balance.Picker) balance.Picker {
-		return &bounded{*newRing(set, points), weighed(set), uint64(percent)}
+		return &bounded{*newRing(set, points), set.Weighed(), uint64(percent)}
 	}
 }
 

@@ -2,7 +2,6 @@ package algorithms
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +26,7 @@ func newStale(c Cluster, parameter string) (balance.Algorithm, error) {
 		}
 	}
 	return balance.Algorithm{Feedback: true, New: func(set *balance.Set, _ balance.Picker) balance.Picker {
-		in := weighed(set)
+		in := set.Weighed()
 		p := &stale{c, age, in, endpoints(set, c), len(in)}
 		if sampled {
 			p.size = min(size, len(in))
@@ -56,7 +55,7 @@ func (p *stale) Pick(f balance.Flow) decision.Pick {
 	var drawn [maxSample]uint32
 	sample := p.in
 	if p.size < len(p.in) {
-		sample = drawDifferent(f.Rand, p.in, drawn[:p.size])
+		sample = balance.DrawDifferent(f.Rand, p.in, drawn[:p.size])
 	}
 	board := p.cluster.Posted(p.age)
 	best, least, equals := sample[0], p.posted(board, sample[0]), 1
@@ -75,16 +74,4 @@ func (p *stale) Pick(f balance.Flow) decision.Pick {
 		}
 	}
 	return decision.Pick{Position: best, Evidence: decision.Evidence{Kind: decision.FewerOpen, Values: [3]uint32{uint32(least), uint32(max(second, 0)), uint32(len(sample))}}}
-}
-
-// drawDifferent fills a sample with different ones of all, of which there are as many.
-func drawDifferent(r decision.Rand, all, sample []uint32) []uint32 {
-	for k := 0; k < len(sample); {
-		c := all[min(int(r.Float64()*float64(len(all))), len(all)-1)]
-		if !slices.Contains(sample[:k], c) {
-			sample[k] = c
-			k++
-		}
-	}
-	return sample
 }

@@ -23,10 +23,10 @@ type weighted struct {
 
 func newWeighted(size int) newPicker {
 	return func(set *balance.Set, _ balance.Picker) balance.Picker {
-		p := &weighted{set: set, in: weighed(set), size: size}
+		p := &weighted{set: set, in: set.Weighed(), size: size}
 		sum := uint64(0)
 		for _, i := range p.in {
-			sum += weightOf(set, i)
+			sum += set.WeightOf(i)
 			p.sums = append(p.sums, sum)
 		}
 		return p
@@ -38,13 +38,13 @@ func (p *weighted) Pick(f balance.Flow) decision.Pick {
 	at := uint32(0)
 	for k := range p.size {
 		i := p.draw(f.Rand)
-		open, weight := uint64(p.set.Candidates[i].Open())+1, weightOf(p.set, i)
+		open, weight := uint64(p.set.Candidates[i].Open())+1, p.set.WeightOf(i)
 		if k == 0 {
 			at, best, second = i, open, open
 			continue
 		}
-		mine, other := open*weightOf(p.set, at), best*weight
-		if mine < other || mine == other && weight > weightOf(p.set, at) {
+		mine, other := open*p.set.WeightOf(at), best*weight
+		if mine < other || mine == other && weight > p.set.WeightOf(at) {
 			at, best, second = i, open, best
 		} else if k == 1 || open < second {
 			second = open

@@ -74,15 +74,16 @@ func Read(r io.Reader) ([]Entry, error) {
 			return nil, ErrCounters
 		}
 		p := parser{text: text, line: number}
-		e, err := p.entry()
-		if fault, ok := errors.AsType[*Error](err); ok && len(entries) > 0 && IsLine(text) && !lines.Scan() {
-			fault.Cut = true
-			return entries, fault
+		e := p.entry()
+		switch {
+		case p.err == nil:
+			entries = append(entries, e)
+		case len(entries) > 0 && IsLine(text) && !lines.Scan():
+			p.err.Cut = true
+			return entries, p.err
+		default:
+			return nil, p.err
 		}
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, e)
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("line %d: %w", number+1, err)
@@ -95,10 +96,11 @@ func IsLine(line string) bool { return entryBegins.MatchString(line) }
 
 var entryBegins = regexp.MustCompile(`^(\[\d+\.\d+\]\s+)?(ipv[46]\s+(2|10)\s+)?[a-z]\w*\s+\d+\s.*\bsrc=`)
 
-// parser reads one line.
+// parser reads one line, up to the first error.
 type parser struct {
 	text string
 	line int
+	err  *Error
 	// at is where the next word begins, and from where the last one did.
 	at, from int
 }
@@ -117,18 +119,20 @@ func (p *parser) next() string {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
-// fail is an error at the last word.
-func (p *parser) fail(want string) error {
-	return &Error{Line: p.line, Column: p.from + 1, Found: p.text[p.from:p.at], Want: want}
+// fail keeps the first error, at the last word.
+func (p *parser) fail(want string) {
+	if p.err == nil {
+		p.err = &Error{Line: p.line, Column: p.from + 1, Found: p.text[p.from:p.at], Want: want}
+	}
 }
 
 // number reads a number.
-func (p *parser) number(word string, bits int, want string) (uint64, error) {
+func (p *parser) number(word string, bits int, want string) uint64 {
 	n, err := strconv.ParseUint(word, 10, bits)
 	if err != nil {
-		return 0, p.fail(want)
+		p.fail(want)
 	}
-	return n, nil
+	return n
 }
 
 // tuple is one direction, as it is read.
@@ -144,25 +148,16 @@ func (t *tuple) of(protocol uint8) conntrack.Tuple {
 // entry reads a line (nfct_snprintf of libnetfilter_conntrack, ct_seq_show of nf_conntrack_standalone.c):
 //
 //	[ipv4 2] tcp 6 431999 ESTABLISHED src=A dst=A sport=N dport=N [packets=N bytes=N] [[UNREPLIED]] src=A ... [[ASSURED]] mark=N use=N
-func (p *parser) entry() (Entry, error) {
+func (p *parser) entry() Entry {
 	e := Entry{Line: p.line}
-	protocol, word, err := p.protocol()
-	if err != nil {
-		return e, err
-	}
+	protocol, word := p.protocol()
 	state := ""
-	for ; word != "" && !strings.HasPrefix(word, "src="); word = p.next() {
+	for ; p.err == nil && word != "" && !strings.HasPrefix(word, "src="); word = p.next() {
 		switch {
 		case word[0] >= '0' && word[0] <= '9':
-			n, err := p.number(word, 32, "the time in seconds until the entry ends")
-			if err != nil {
-				return e, err
-			}
-			e.Timeout = uint32(n)
+			e.Timeout = uint32(p.number(word, 32, "the time in seconds until the entry ends"))
 		case strings.HasPrefix(word, "zone"):
-			if err := p.property(&e, word); err != nil {
-				return e, err
-			}
+			p.property(&e, word)
 		case strings.Contains(word, "="): // of GRE: timeout=30, stream_timeout=180
 		default:
 			state = word
@@ -171,13 +166,12 @@ func (p *parser) entry() (Entry, error) {
 	var tuples [2]tuple
 	directions := 0
 	answered := true
-	for ; word != ""; word = p.next() {
+	for ; p.err == nil && word != ""; word = p.next() {
 		key, value, ok := strings.Cut(word, "=")
 		switch {
+		case key == "src" && ok && directions == 2:
+			p.fail("mark=, use= or the end of the line: both directions were read")
 		case key == "src" && ok:
-			if directions == 2 {
-				return e, p.fail("mark=, use= or the end of the line: both directions were read")
-			}
 			directions++
 		case word == "[UNREPLIED]":
 			answered = false
@@ -194,32 +188,29 @@ func (p *parser) entry() (Entry, error) {
 		t := &tuples[max(0, directions-1)]
 		switch key {
 		case "src":
-			t.source, err = p.address(value)
+			t.source = p.address(value)
 		case "dst":
-			t.destination, err = p.address(value)
+			t.destination = p.address(value)
 		case "sport":
-			err = p.port(&t.ports[0], value)
+			t.ports[0] = uint16(p.number(value, 16, "a port"))
 		case "dport":
-			err = p.port(&t.ports[1], value)
+			t.ports[1] = uint16(p.number(value, 16, "a port"))
 		case "packets", "bytes":
-			err = p.count(&e, directions, key, value)
+			p.count(&e, directions, key, value)
 		default:
-			err = p.property(&e, word)
-		}
-		if err != nil {
-			return e, err
+			p.property(&e, word)
 		}
 	}
 	for _, t := range tuples {
 		if !t.source.IsValid() || !t.destination.IsValid() || t.source.Is4() != t.destination.Is4() {
-			return e, p.fail("src= and dst= of both directions, of one address family")
+			p.fail("src= and dst= of both directions, of one address family")
 		}
 	}
 	if tuples[0].source.Is4() != tuples[1].source.Is4() {
-		return e, p.fail("both directions of one address family")
+		p.fail("both directions of one address family")
 	}
 	if ported := protocol == protoTCP || protocol == protoUDP || protocol == protoSCTP; ported && (tuples[0].ports[1] == 0 || tuples[1].ports[1] == 0) {
-		return e, p.fail("sport= and dport= of both directions: the line is cut off")
+		p.fail("sport= and dport= of both directions: the line is cut off")
 	}
 	e.Original, e.Reply = tuples[0].of(protocol), tuples[1].of(protocol)
 	if answered {
@@ -232,11 +223,11 @@ func (p *parser) entry() (Entry, error) {
 		e.Status |= conntrack.StatusSourceNAT
 	}
 	e.setState(protocol, state)
-	return e, nil
+	return e
 }
 
 // protocol reads the beginning of the line, and returns the first word after it.
-func (p *parser) protocol() (protocol uint8, next string, err error) {
+func (p *parser) protocol() (protocol uint8, next string) {
 	const want = "a connection entry, like tcp 6 431999 ESTABLISHED src=... (conntrack -L prints them)"
 	word := p.next()
 	if len(word) > 1 && word[0] == '[' && word[1] >= '0' && word[1] <= '9' { // -o timestamp
@@ -244,34 +235,28 @@ func (p *parser) protocol() (protocol uint8, next string, err error) {
 	}
 	if word == "ipv4" || word == "ipv6" {
 		if n := p.next(); n != "2" && n != "10" {
-			return 0, "", p.fail("the number of the address family: 2 or 10")
+			p.fail("the number of the address family: 2 or 10")
 		}
 		word = p.next()
 	}
 	if word == "" || word[0] < 'a' || word[0] > 'z' {
-		return 0, "", p.fail(want)
+		p.fail(want)
 	}
-	n, err := p.number(p.next(), 8, want)
-	return uint8(n), p.next(), err
+	protocol = uint8(p.number(p.next(), 8, want))
+	return protocol, p.next()
 }
 
-func (p *parser) address(text string) (netip.Addr, error) {
+func (p *parser) address(text string) netip.Addr {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
-		return netip.Addr{}, p.fail("an address")
+		p.fail("an address")
 	}
-	return a.Unmap(), nil
-}
-
-func (p *parser) port(to *uint16, text string) error {
-	n, err := p.number(text, 16, "a port")
-	*to = uint16(n)
-	return err
+	return a.Unmap()
 }
 
 // count reads a counter of a direction.
-func (p *parser) count(e *Entry, direction int, key, value string) error {
-	n, err := p.number(value, 64, "a number")
+func (p *parser) count(e *Entry, direction int, key, value string) {
+	n := p.number(value, 64, "a number")
 	c := &e.Sent
 	if direction == 2 {
 		c = &e.Received
@@ -282,23 +267,17 @@ func (p *parser) count(e *Entry, direction int, key, value string) error {
 	} else {
 		c.Bytes = n
 	}
-	return err
 }
 
 // property reads what is not of a direction. Properties that are not known are skipped.
-func (p *parser) property(e *Entry, word string) error {
+func (p *parser) property(e *Entry, word string) {
 	key, value, _ := strings.Cut(word, "=")
 	switch key {
 	case "mark":
-		n, err := p.number(value, 32, "a mark")
-		e.Mark = uint32(n)
-		return err
+		e.Mark = uint32(p.number(value, 32, "a mark"))
 	case "zone", "zone-orig":
-		n, err := p.number(value, 16, "a zone")
-		e.Zone = uint16(n)
-		return err
+		e.Zone = uint16(p.number(value, 16, "a zone"))
 	}
-	return nil
 }
 
 // setState sets the state of TCP and SCTP, by the kernel's name.

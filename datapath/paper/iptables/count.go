@@ -101,39 +101,47 @@ func (m Connlimit) write(w *words) {
 
 func (Connlimit) reads() Facts { return FactMemory }
 
-// test is connlimit_mt (xt_connlimit.c): of the connections that reached the rule, those that are
-// not over, and the packet's own.
+// test is connlimit_mt (xt_connlimit.c).
 func (m Connlimit) test(c *Context) Truth {
-	type connection struct {
-		original Tuple
-		zone     uint16
-	}
 	type key struct {
 		place
 		addr netip.Addr
 		zone uint16
 	}
-	addr := c.Packet.Source.Addr()
-	if m.Destination {
-		addr = c.Packet.Destination.Addr()
-	}
+	addr := c.Address(!m.Destination)
 	if p, err := addr.Prefix(int(m.Bits)); err == nil {
 		addr = p.Addr()
 	}
-	own := connection{c.Packet.Tuple(), c.Host.Zone()}
+	n := c.CountConnections(key{c.place(), addr, c.connection().zone}, " of "+addr.String())
+	return truthOf((uint64(n) > uint64(m.Limit)) != m.UpTo)
+}
+
+type connection struct {
+	original Tuple
+	zone     uint16
+}
+
+// connection is the packet's own.
+func (c *Context) connection() connection {
 	if e := c.Host.Connection(); e != nil {
-		own = connection{e.Original, e.Zone}
+		return connection{e.Original, e.Zone}
 	}
-	k := key{c.place(), addr, own.zone}
-	list, known := recall[[]connection](c, k)
+	return connection{c.Packet.Tuple(), c.Host.Zone()}
+}
+
+// CountConnections counts the connections that were kept under a key, and are not over, with the packet's own (nf_conncount.c). what tells
+// which they are, behind "connection".
+func (c *Context) CountConnections(key any, what string) int {
+	own := c.connection()
+	list, known := recall[[]connection](c, key)
 	if !known && !c.Host.Fresh() {
-		c.assume("line %d: that no other connection of %s is counted", c.Rule.Line, addr)
+		c.assume("line %d: that no other connection%s is counted", c.Rule.Line, what)
 	}
 	list = append(slices.DeleteFunc(slices.Clone(list), func(k connection) bool {
 		return k == own || !c.Host.Lives(k.original, k.zone)
 	}), own)
-	c.keep(k, list)
-	return truthOf((uint64(len(list)) > uint64(m.Limit)) != m.UpTo)
+	c.keep(key, list)
+	return len(list)
 }
 
 func (m Connlimit) whyNot(*Context) string {

@@ -62,13 +62,9 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		}
 		return ended, true
 	case iptables.Tarpit:
-		w.addRule(c, r, flow.StepApplied)
-		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, replies to TCP itself")
-		return ended, true
+		return w.drop(c, r, "TARPIT, a module that is not part of the kernel, replies to TCP itself")
 	case iptables.Synproxy:
-		w.addRule(c, r, flow.StepApplied)
-		w.end(Dropped, r.Rule, "synproxy replies to it itself, and connects to the server when the client has acknowledged that")
-		return ended, true
+		return w.drop(c, r, "synproxy replies to it itself, and connects to the server when the client has acknowledged that")
 	case iptables.NFQueue:
 		return w.queue(c, r, t)
 	case iptables.TProxy:
@@ -80,8 +76,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 			return w.unknown(c, r)
 		}
 	}
-	outcome := w.change(r)
-	w.addRule(c, r, outcome)
+	w.addRule(c, r, w.change(r))
 	return 0, false
 }
 
@@ -159,10 +154,7 @@ func (r *rule) destination(in *chain, name string) *chain {
 	return r.jump
 }
 
-func isJump(r *rule) bool {
-	name := r.Rule.JumpsTo()
-	return name != ""
-}
+func isJump(r *rule) bool { return r.Rule.JumpsTo() != "" }
 
 func isNative(r *rule) bool {
 	_, ok := r.Target.(iptables.NativeTarget)
@@ -187,9 +179,7 @@ func (w *walk) missing(c *chain, r *rule) (exit, bool) {
 		w.addRule(c, r, flow.StepMarked)
 		return 0, false
 	case name == "KUBE-MARK-DROP": // the kubelet's, until 1.27
-		w.addRule(c, r, flow.StepApplied)
-		w.end(Dropped, r.Rule, fmt.Sprintf("chain %s, which is not in the listing, sets the mark 0x8000 in every version of kube-proxy, and KUBE-FIREWALL drops packets that have it", name))
-		return ended, true
+		return w.drop(c, r, fmt.Sprintf("chain %s, which is not in the listing, sets the mark 0x8000 in every version of kube-proxy, and KUBE-FIREWALL drops packets that have it", name))
 	}
 	if w.machine.options.Doubts && !w.doubt(c, r, nil) {
 		return 0, false
@@ -218,25 +208,29 @@ func (w *walk) unknown(c *chain, r *rule) (exit, bool) {
 // queue is nf_queue (nf_queue.c): without a program the packet is dropped or, with bypass,
 // continues after the table.
 func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (exit, bool) {
+	if w.machine.network.NoQueueListeners && !t.Bypass {
+		return w.drop(c, r, "no program listens at the queue")
+	}
 	w.addRule(c, r, flow.StepApplied)
 	if w.machine.network.NoQueueListeners {
-		if t.Bypass {
-			w.bypassed = true
-			return accepted, true
-		}
-		w.end(Dropped, r.Rule, "no program listens at the queue")
-		return ended, true
+		w.bypassed = true
+		return accepted, true
 	}
 	w.end(Queued, r.Rule, "")
+	return ended, true
+}
+
+// drop is for a rule that drops the packet.
+func (w *walk) drop(c *chain, r *rule, why string) (exit, bool) {
+	w.addRule(c, r, flow.StepApplied)
+	w.end(Dropped, r.Rule, why)
 	return ended, true
 }
 
 // tproxy is tproxy_tg4 (xt_TPROXY.c): the packet goes to a transparent socket, or is dropped.
 func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
 	if to, ok := w.assign(t.Addr, t.Port); !ok {
-		w.addRule(c, r, flow.StepApplied)
-		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
-		return ended, true
+		return w.drop(c, r, "no transparent socket listens at "+to.String())
 	}
 	w.Packet.Mark = w.Packet.Mark&^t.Mark.Mask ^ t.Mark.Value
 	w.addRule(c, r, flow.StepApplied)
@@ -333,9 +327,7 @@ func (w *walk) lacksAddress(c *chain, r *rule, why string) (exit, bool) {
 		w.end(Stopped, nil, lineOf(r.Rule)+": "+why+" that is known")
 		return ended, true
 	}
-	w.addRule(c, r, flow.StepApplied)
-	w.end(Dropped, r.Rule, why)
-	return ended, true
+	return w.drop(c, r, why)
 }
 
 // redirectAddress returns the destination of REDIRECT: the host itself, by the first address of

@@ -3,7 +3,6 @@ package nftrules
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -125,27 +124,10 @@ func quotaOf(q nftables.Quota) func(*iptables.Context, any) bool {
 	}
 }
 
-// connLimitOf is nft_connlimit_do_eval (nft_connlimit.c): of the connections that reached the statement, those that are not
-// over, and the packet's own.
+// connLimitOf is nft_connlimit_do_eval (nft_connlimit.c): of the connections that reached the statement.
 func connLimitOf(l nftables.ConnLimit) func(*iptables.Context, any) bool {
-	type connection struct {
-		original iptables.Tuple
-		zone     uint16
-	}
 	return func(c *iptables.Context, memory any) bool {
-		own := connection{c.Packet.Tuple(), c.Host.Zone()}
-		if e := c.Host.Connection(); e != nil {
-			own = connection{e.Original, e.Zone}
-		}
-		list, known := c.Recall(memory).([]connection)
-		if !known && !c.Host.Fresh() {
-			c.Host.Assume(fmt.Sprintf("line %d: that no other connection is counted", c.Rule.Line))
-		}
-		list = append(slices.DeleteFunc(slices.Clone(list), func(k connection) bool {
-			return k == own || !c.Host.Lives(k.original, k.zone)
-		}), own)
-		c.Keep(memory, list)
-		return (uint64(len(list)) > l.Count) == l.Over
+		return (uint64(c.CountConnections(memory, "")) > l.Count) == l.Over
 	}
 }
 
