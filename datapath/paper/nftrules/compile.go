@@ -6,6 +6,7 @@
 package nftrules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -176,11 +177,6 @@ func (b *builder) add(n iptables.Native) {
 	b.matches = append(b.matches, iptables.NativeMatch{Native: n})
 }
 
-// unsupported adds a statement with an unknown effect.
-func (b *builder) unsupported(words string, why error) {
-	b.add(unsupported{words, why.Error()})
-}
-
 // needs adds the condition on the protocol that nft leaves out where a field implies it.
 func (b *builder) needs(protocol uint8) {
 	m := iptables.Protocol{Number: protocol}
@@ -230,7 +226,7 @@ func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 		}
 		if b.target != nil {
 			b.target = nil
-			b.unsupported(nftables.Text(s), fmt.Errorf("a statement behind a verdict or a translation is not supported"))
+			b.add(unsupported{nftables.Text(s), "a statement behind a verdict or a translation is not supported"})
 			break
 		}
 		c.statement(b, s)
@@ -253,33 +249,44 @@ func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 
 // statement compiles one statement.
 func (c *compiler) statement(b *builder, s nftables.Statement) {
+	switch err := c.compile(b, s); {
+	case errors.Is(err, errFamily):
+		b.add(never{nftables.Text(s), c.otherFamily()})
+	case err != nil:
+		b.add(unsupported{nftables.Text(s), err.Error()})
+	}
+}
+
+// otherFamily is why no packet has something.
+func (c *compiler) otherFamily() string { return fmt.Sprintf("it is a packet of %s", c.family) }
+
+// compile adds what a statement becomes.
+func (c *compiler) compile(b *builder, s nftables.Statement) error {
 	words := func() string { return nftables.Text(s) }
 	switch s := s.(type) {
 	case nftables.Match:
-		c.match(b, s)
+		return c.match(b, s)
 	case nftables.Verdict:
 		t, err := c.verdict(s)
-		if err != nil {
-			b.unsupported(words(), err)
-		}
 		b.target = t
+		return err
 	case nftables.VerdictMap:
-		c.verdictMap(b, s)
+		return c.verdictMap(b, s)
 	case nftables.Mangle:
-		c.mangle(b, s)
+		return c.mangle(b, s)
 	case nftables.NAT:
-		c.nat(b, s)
+		return c.nat(b, s)
 	case nftables.Reject:
-		c.reject(b, s)
+		return c.reject(b, s)
 	case nftables.Limit, nftables.Quota, nftables.ConnLimit:
 		place := new(int)
 		b.add(newStateful(s, words(), place))
 	case nftables.ObjectRef:
-		c.object(b, s)
+		return c.object(b, s)
 	case nftables.SetStatement:
-		c.setStatement(b, s, s.Op, s.Set, s.Element)
+		return c.setStatement(b, s, s.Op, s.Set, s.Element)
 	case nftables.Meter:
-		c.setStatement(b, s, "update", s.Name, s.Element)
+		return c.setStatement(b, s, "update", s.Name, s.Element)
 	case nftables.Notrack:
 		says := func(*iptables.Context) string { return "connection tracking will ignore it" }
 		b.add(&effect{words: words(), facts: iptables.FactShared, says: says, do: func(ctx *iptables.Context) iptables.Truth {
@@ -289,7 +296,7 @@ func (c *compiler) statement(b *builder, s nftables.Statement) {
 	case nftables.Queue:
 		b.target = iptables.NFQueue{Bypass: slices.Contains(s.Flags, "bypass")}
 	case nftables.TProxy:
-		c.tproxy(b, s)
+		return c.tproxy(b, s)
 	case nftables.Dup:
 		copied := "a copy is sent to " + nftables.Text(s.Address)
 		if s.Device != nil {
@@ -299,51 +306,43 @@ func (c *compiler) statement(b *builder, s nftables.Statement) {
 	case nftables.FlowAdd:
 		b.add(&effect{words: words(), says: func(*iptables.Context) string { return "its connection enters the flowtable " + s.Flowtable }})
 	case nftables.Reset:
-		c.strip(b, s)
+		return c.strip(b, s)
 	case nftables.Synproxy:
 		b.needs(protoTCP)
 		b.target = iptables.NativeTarget{Lookup: synproxy(words())}
 	case nftables.XT:
-		c.extension(b, s)
+		if s.Comment == "" { // a module of iptables, as nft prints those that it cannot translate
+			return fmt.Errorf("nft does not print what the module %s of iptables does: give the output of iptables-save too", s.Name)
+		}
+		b.matches = append(b.matches, iptables.Comment{Text: s.Comment})
 	default:
-		b.unsupported(words(), fmt.Errorf("%s is not supported", words()))
+		return fmt.Errorf("%s is not supported", words())
 	}
-}
-
-// extension is a module of iptables, as nft prints those that it cannot translate.
-func (c *compiler) extension(b *builder, x nftables.XT) {
-	if x.Comment != "" {
-		b.matches = append(b.matches, iptables.Comment{Text: x.Comment})
-		return
-	}
-	b.unsupported(nftables.Text(x), fmt.Errorf("nft does not print what the module %s of iptables does: give the output of iptables-save too", x.Name))
+	return nil
 }
 
 // tproxy gives the packet to a transparent socket (nft_tproxy.c); without one the rule ends.
-func (c *compiler) tproxy(b *builder, s nftables.TProxy) {
-	words := nftables.Text(s)
+func (c *compiler) tproxy(b *builder, s nftables.TProxy) error {
 	if s.Family == nftables.FamilyIP && !c.is4() || s.Family == nftables.FamilyIP6 && c.is4() {
-		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
-		return
+		return errFamily
 	}
 	var to iptables.NATRange
 	if s.Address != nil {
 		if err := c.setTarget(&to, s.Address); err != nil {
-			b.unsupported(words, err)
-			return
+			return err
 		}
 	}
 	if s.Port != nil {
 		if err := setPorts(&to, s.Port); err != nil {
-			b.unsupported(words, err)
-			return
+			return err
 		}
 	}
 	none := func(*iptables.Context) string { return "no transparent socket listens there" }
-	b.add(&effect{words: words, facts: iptables.FactShared, why: none, do: func(ctx *iptables.Context) iptables.Truth {
+	b.add(&effect{words: nftables.Text(s), facts: iptables.FactShared, why: none, do: func(ctx *iptables.Context) iptables.Truth {
 		if ctx.Host.Assign(to.First, to.FirstPort) {
 			return iptables.True
 		}
 		return iptables.False
 	}})
+	return nil
 }

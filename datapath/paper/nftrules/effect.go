@@ -61,21 +61,19 @@ func harmless(list []nftables.Statement) bool {
 }
 
 // mangle sets a field of the packet, or what meta and ct name (nft_meta.c, nft_ct.c, nft_payload.c, nft_exthdr.c).
-func (c *compiler) mangle(b *builder, m nftables.Mangle) {
-	words := nftables.Text(m)
+func (c *compiler) mangle(b *builder, m nftables.Mangle) error {
 	switch key := m.Key.(type) {
 	case nftables.Meta:
 		switch key.Key {
 		case "mark":
-			c.set(b, m, constantField(kindMark, key), func(ctx *iptables.Context, v []byte) { ctx.Packet.Mark = uint32(numberOf(v)) })
+			err := c.set(b, m, constantField(kindMark, key), func(ctx *iptables.Context, v []byte) { ctx.Packet.Mark = uint32(numberOf(v)) })
 			b.mark, b.markAt = constantMark(m), len(b.matches)-1
-			return
+			return err
 		case "priority":
-			c.set(b, m, constantField(kindPriority, key), func(ctx *iptables.Context, v []byte) { ctx.Packet.Priority = uint32(numberOf(v)) })
-			return
+			return c.set(b, m, constantField(kindPriority, key), func(ctx *iptables.Context, v []byte) { ctx.Packet.Priority = uint32(numberOf(v)) })
 		case "nftrace", "pkttype", "secmark", "broute":
-			b.add(inert(words))
-			return
+			b.add(inert(nftables.Text(m)))
+			return nil
 		}
 	case nftables.CT:
 		ofConnection := func(set func(e *iptables.Connection, v []byte)) func(*iptables.Context, []byte) {
@@ -87,34 +85,32 @@ func (c *compiler) mangle(b *builder, m nftables.Mangle) {
 		}
 		switch key.Key {
 		case "mark":
-			c.set(b, m, constantField(kindMark, key), ofConnection(func(e *iptables.Connection, v []byte) { e.Mark = uint32(numberOf(v)) }))
-			return
+			return c.set(b, m, constantField(kindMark, key), ofConnection(func(e *iptables.Connection, v []byte) { e.Mark = uint32(numberOf(v)) }))
 		case "label": // adds (nf_connlabels_replace)
-			c.set(b, m, constantField(kindLabel, key), ofConnection(func(e *iptables.Connection, v []byte) {
+			return c.set(b, m, constantField(kindLabel, key), ofConnection(func(e *iptables.Connection, v []byte) {
 				for i := range v {
 					e.Labels[i] |= v[i]
 				}
 			}))
-			return
 		case "event", "secmark":
-			b.add(inert(words))
-			return
+			b.add(inert(nftables.Text(m)))
+			return nil
 		case "zone":
 			if key.Direction == "" {
-				c.set(b, m, constantField(kindNumber2, key), func(ctx *iptables.Context, v []byte) { ctx.Host.SetZone(uint16(numberOf(v))) })
-				return
+				return c.set(b, m, constantField(kindNumber2, key), func(ctx *iptables.Context, v []byte) { ctx.Host.SetZone(uint16(numberOf(v))) })
 			}
 		}
 	case nftables.Payload, nftables.RawPayload:
-		if c.setField(b, m) {
-			return
-		}
+		return c.setField(b, m)
 	case nftables.TCPOption:
-		if c.setOption(b, key, m) {
-			return
-		}
+		return c.setOption(b, key, m)
 	}
-	b.unsupported(words, fmt.Errorf("%q is not supported", words))
+	return notSupported(m)
+}
+
+// notSupported is the error of a statement that is not supported as a whole.
+func notSupported(s nftables.Statement) error {
+	return fmt.Errorf("%q is not supported", nftables.Text(s))
 }
 
 // constantField is what values of a kind are for.
@@ -123,20 +119,16 @@ func constantField(k *kind, e nftables.Expr) field {
 }
 
 // set sets something to a value, in the bytes of the field.
-func (c *compiler) set(b *builder, m nftables.Mangle, of field, set func(*iptables.Context, []byte)) {
+func (c *compiler) set(b *builder, m nftables.Mangle, of field, set func(*iptables.Context, []byte)) error {
 	words := nftables.Text(m)
 	value, err := c.operand(m.Value, &of)
-	if err != nil {
-		b.unsupported(words, err)
-		return
-	}
-	if value.Size() > of.Size() || value.shift != 0 && of.shift != 0 {
-		b.unsupported(words, fmt.Errorf("%q is not supported", words))
-		return
-	}
-	if of.never || value.never {
-		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
-		return
+	switch {
+	case err != nil:
+		return err
+	case value.Size() > of.Size() || value.shift != 0 && of.shift != 0:
+		return notSupported(m)
+	case of.never || value.never:
+		return errFamily
 	}
 	b.needs(of.needs)
 	b.needs(value.needs)
@@ -157,6 +149,7 @@ func (c *compiler) set(b *builder, m nftables.Mangle, of field, set func(*iptabl
 		set(ctx, v)
 		return rules.True
 	}})
+	return nil
 }
 
 // constantMark is setting the packet's mark as iptables has it, for a statement at the end of a rule; nil: iptables does not.
@@ -191,31 +184,23 @@ func constantMark(m nftables.Mangle) iptables.Target {
 	return nil
 }
 
-// setField sets a field of a header; false: it is not supported.
-func (c *compiler) setField(b *builder, m nftables.Mangle) bool {
+// setField sets a field of a header.
+func (c *compiler) setField(b *builder, m nftables.Mangle) error {
 	f, _ := c.field(m.Key)
 	switch v := baseOf(f.Value).(type) {
 	case hardwareAddress:
 		// Only packets with an Ethernet frame have it: nft leaves this condition out.
 		b.add(&comparison{field: f, of: nftables.Match{Op: "==", Left: m.Key, Right: nftables.Wildcard{}}, Compare: rules.Compare{Values: []rules.Value{f.Value}, Ranges: []rules.Range{{First: make([]byte, 6), Last: f.kind.most()}}}})
-		c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
-			mac := iptables.MACAddress(v)
-			ctx.Packet.MAC = &mac
-		})
-		return true
+		return c.set(b, m, f, func(ctx *iptables.Context, v []byte) { ctx.Packet.MAC = new(iptables.MACAddress(v)) })
 	case rules.Payload:
-		if _, err := c.operand(m.Value, &f); err != nil || f.never {
-			return f.never && c.neverSet(b, m)
+		if _, err := c.operand(m.Value, &f); err == nil && !f.never {
+			return c.setBytes(b, m, f, v)
 		}
-		c.setBytes(b, m, f, v)
-		return true
 	}
-	return f.never && c.neverSet(b, m)
-}
-
-func (c *compiler) neverSet(b *builder, m nftables.Mangle) bool {
-	b.add(never{nftables.Text(m), fmt.Sprintf("it is a packet of %s", c.family)})
-	return true
+	if f.never {
+		return errFamily
+	}
+	return notSupported(m)
 }
 
 // baseOf is what a value is some bits of.
@@ -227,8 +212,8 @@ func baseOf(v rules.Value) rules.Value {
 }
 
 // setBytes writes to a header.
-func (c *compiler) setBytes(b *builder, m nftables.Mangle, f field, at rules.Payload) {
-	c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
+func (c *compiler) setBytes(b *builder, m nftables.Mangle, f field, at rules.Payload) error {
+	return c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
 		if f.mask != nil {
 			old, _ := ctx.Packet.ReadHeader(at.Transport, at.Offset, at.ByteSize)
 			for i := range v {
@@ -240,36 +225,34 @@ func (c *compiler) setBytes(b *builder, m nftables.Mangle, f field, at rules.Pay
 }
 
 // setOption sets a field of a TCP option, if the packet has it: of the maximum segment size only to a smaller one.
-func (c *compiler) setOption(b *builder, o nftables.TCPOption, m nftables.Mangle) bool {
+func (c *compiler) setOption(b *builder, o nftables.TCPOption, m nftables.Mangle) error {
 	f := tcpOption(o)
 	kind, ok := optionKind(o.Name)
 	at, is := baseOf(f.Value).(part)
 	if !ok || !is || f.mask != nil || at.size < 2 {
-		return false
+		return notSupported(m)
 	}
 	f.needs = protoTCP
-	c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
+	return c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
 		if kind != optionKinds["maxseg"] {
 			ctx.Packet.WriteTCPOption(kind, at.first, v)
 		} else if _, there := ctx.Packet.TCPOption(kind); there && numberOf(v) > 0 {
 			ctx.Change(iptables.TCPMSS{MSS: uint16(numberOf(v))})
 		}
 	})
-	return true
 }
 
 // strip puts no operations in place of a TCP option (nft_exthdr_tcp_strip_eval).
-func (c *compiler) strip(b *builder, s nftables.Reset) {
-	words := nftables.Text(s)
+func (c *compiler) strip(b *builder, s nftables.Reset) error {
 	o, _ := s.Option.(nftables.TCPOption)
 	kind, ok := optionKind(o.Name)
 	if !ok {
-		b.unsupported(words, fmt.Errorf("%q is not supported", words))
-		return
+		return notSupported(s)
 	}
 	b.needs(protoTCP)
-	b.add(&effect{words: words, facts: iptables.FactShared, do: func(ctx *iptables.Context) rules.Truth {
+	b.add(&effect{words: nftables.Text(s), facts: iptables.FactShared, do: func(ctx *iptables.Context) rules.Truth {
 		ctx.Packet.StripTCPOption(kind)
 		return rules.True
 	}})
+	return nil
 }

@@ -129,15 +129,14 @@ func (m unsupported) WhyNot(*iptables.Context) string      { return m.why }
 func (m unsupported) WhyUnknown(*iptables.Context) string  { return m.why }
 
 // match compiles a condition.
-func (c *compiler) match(b *builder, m nftables.Match) {
+func (c *compiler) match(b *builder, m nftables.Match) error {
 	if f, ok := m.Left.(nftables.Fib); ok && f.Result == "oif" && isPresence(m.Right) { // as nft before 1.0.7 writes it
 		f.Check = true
 		m.Left = f
 	}
 	fields, err := c.fields(m.Left)
 	if err != nil {
-		b.unsupported(nftables.Text(m), err)
-		return
+		return err
 	}
 	for i := range fields {
 		f := &fields[i]
@@ -145,50 +144,40 @@ func (c *compiler) match(b *builder, m nftables.Match) {
 			b.frameType = true
 		}
 		if f.never {
-			b.add(never{nftables.Text(m), fmt.Sprintf("it is a packet of %s", c.family)})
-			return
+			return errFamily
 		}
 		if f.unreadable() {
-			b.unsupported(nftables.Text(m), fmt.Errorf("%s is not supported", f.name()))
-			return
+			return fmt.Errorf("%s is not supported", f.name())
 		}
 		b.needs(f.needs)
 	}
 	if _, ok := m.Right.(nftables.Range); ok && len(fields) == 1 {
 		if r, err := fields[0].rangeOf(m.Right); err == nil && bytes.Compare(r.First, r.Last) > 0 {
-			b.unsupported(nftables.Text(m), errors.New("no range ends before it begins: nft lists a condition with < and the next one with > as one"))
-			return
+			return errors.New("no range ends before it begins: nft lists a condition with < and the next one with > as one")
 		}
 	}
 	if typed := c.typed(fields, m); typed != nil {
 		b.matches = append(b.matches, typed...)
-		return
+		return nil
 	}
-	switch right := m.Right.(type) {
+	set := m.Right
+	switch m.Right.(type) {
 	case nftables.SetRef, nftables.AnonymousSet:
-		t, err := c.table(right, fields)
-		if err != nil {
-			b.unsupported(nftables.Text(m), err)
-			return
+	default:
+		if len(fields) == 1 {
+			compare, err := compareWith(&fields[0], m)
+			if err == nil {
+				b.add(compare)
+			}
+			return err
 		}
+		set = nftables.AnonymousSet{Elements: []nftables.Element{{Key: m.Right}}}
+	}
+	t, err := c.table(set, fields)
+	if err == nil {
 		b.add(&membership{t, m.Op == "!=", m})
-		return
 	}
-	if len(fields) > 1 {
-		t, err := c.table(nftables.AnonymousSet{Elements: []nftables.Element{{Key: m.Right}}}, fields)
-		if err != nil {
-			b.unsupported(nftables.Text(m), err)
-			return
-		}
-		b.add(&membership{t, m.Op == "!=", m})
-		return
-	}
-	compare, err := compareWith(&fields[0], m)
-	if err != nil {
-		b.unsupported(nftables.Text(m), err)
-		return
-	}
-	b.add(compare)
+	return err
 }
 
 // isPresence reports whether a constant says that something is there or not.

@@ -15,52 +15,39 @@ import (
 var errFamily = errors.New("the other family")
 
 // nat compiles a translation (nft_nat.c, nft_masq.c, nft_redir.c).
-func (c *compiler) nat(b *builder, n nftables.NAT) {
+func (c *compiler) nat(b *builder, n nftables.NAT) error {
 	if n.Family == nftables.FamilyIP && !c.is4() || n.Family == nftables.FamilyIP6 && c.is4() {
-		c.natOfOther(b, n)
-		return
+		return c.natOfOther(b, n)
 	}
 	flags := iptables.NATRange{
 		Random: slices.Contains(n.Flags, "random"), RandomFully: slices.Contains(n.Flags, "fully-random"), Persistent: slices.Contains(n.Flags, "persistent"),
 	}
 	if _, ok := n.Address.(nftables.Map); n.Prefix && !ok {
-		c.netmap(b, n)
-		return
+		return c.netmap(b, n)
 	}
 	t, err := c.translation(b, n, flags)
-	switch {
-	case errors.Is(err, errFamily):
-		b.add(never{nftables.Text(n), fmt.Sprintf("it is a packet of %s", c.family)})
-	case err != nil:
-		b.unsupported(nftables.Text(n), err)
-	case t == nil:
-		b.add(never{nftables.Text(n), fmt.Sprintf("it is a packet of %s", c.family)})
-	default:
+	if err == nil {
 		b.target = t
 	}
+	return err
 }
 
 // natOfOther is a translation of the other family (nft_nat_inet_eval): the rule goes on, if the maps have something for the
 // packet.
-func (c *compiler) natOfOther(b *builder, n nftables.NAT) {
-	words := nftables.Text(n)
+func (c *compiler) natOfOther(b *builder, n nftables.NAT) error {
 	for _, e := range []nftables.Expr{n.Address, n.Port} {
 		m, ok := e.(nftables.Map)
 		if !ok {
 			continue
 		}
 		t, err := c.lookup(b, m)
-		switch {
-		case errors.Is(err, errFamily):
-			b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
-			return
-		case err != nil:
-			b.unsupported(words, err)
-			return
+		if err != nil {
+			return err
 		}
 		b.add(&membership{t, false, nftables.Match{Op: "==", Left: m.Key, Right: m.Data}})
 	}
-	b.add(inert(words))
+	b.add(inert(nftables.Text(n)))
+	return nil
 }
 
 // lookup is the map of an expression.
@@ -110,8 +97,7 @@ type translation struct {
 	fixed   iptables.NATRange // what does not depend on the packet
 }
 
-// translation is the target that translates to an address and a port, either of which may be nil; nil: the address is of the
-// other family.
+// translation is the target that translates to an address and a port, either of which may be nil.
 func (c *compiler) translation(b *builder, n nftables.NAT, flags iptables.NATRange) (iptables.Target, error) {
 	t := &translation{of: n, c: c, fixed: flags}
 	var err error
@@ -131,7 +117,7 @@ func (c *compiler) translation(b *builder, n nftables.NAT, flags iptables.NATRan
 		}
 	default:
 		if other(e, c.is4()) {
-			return nil, nil
+			return nil, errFamily
 		}
 		if err := c.setTarget(&t.fixed, e); err != nil {
 			return nil, err
@@ -261,12 +247,11 @@ func (t *translation) WhyNot(c *iptables.Context) string {
 }
 
 // netmap translates networks to networks of the same size (NF_NAT_RANGE_NETMAP).
-func (c *compiler) netmap(b *builder, n nftables.NAT) {
-	words := nftables.Text(n)
+func (c *compiler) netmap(b *builder, n nftables.NAT) error {
 	p, ok := prefixOf(c.addressField(), n.Address)
 	if !ok || n.Port != nil {
-		b.unsupported(words, fmt.Errorf("%s is not supported", words))
-		return
+		return fmt.Errorf("%s is not supported", nftables.Text(n))
 	}
 	b.target = iptables.Netmap{To: p}
+	return nil
 }

@@ -1,7 +1,6 @@
 package nftrules
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -10,31 +9,27 @@ import (
 )
 
 // object compiles the use of a named object (nft_objref.c).
-func (c *compiler) object(b *builder, s nftables.ObjectRef) {
+func (c *compiler) object(b *builder, s nftables.ObjectRef) error {
 	words := nftables.Text(s)
+	var n iptables.Native
+	var err error
 	switch name := s.Name.(type) {
 	case nftables.Literal:
 		if s.Kind == "synproxy" {
 			b.needs(protoTCP)
 			b.target = iptables.NativeTarget{Lookup: synproxy(words)}
-			return
+			return nil
 		}
-		n, err := c.objectNamed(s.Kind, name.Text, words)
-		if err != nil {
-			b.unsupported(words, err)
-			return
-		}
-		b.add(n)
+		n, err = c.objectNamed(s.Kind, name.Text, words)
 	case nftables.Map:
-		n, err := c.objectOf(b, s.Kind, name, words)
-		if err != nil {
-			b.unsupported(words, err)
-			return
-		}
-		b.add(n)
+		n, err = c.objectOf(b, s.Kind, name, words)
 	default:
-		b.unsupported(words, fmt.Errorf("%s is not supported", words))
+		err = fmt.Errorf("%s is not supported", words)
 	}
+	if err == nil {
+		b.add(n)
+	}
+	return err
 }
 
 // objectNamed is what an object does.
@@ -101,9 +96,6 @@ type objects struct {
 
 func (c *compiler) objectOf(b *builder, kind string, m nftables.Map, words string) (iptables.Native, error) {
 	t, err := c.lookup(b, m)
-	if errors.Is(err, errFamily) {
-		return never{words, fmt.Sprintf("it is a packet of %s", c.family)}, nil
-	}
 	if err != nil {
 		return nil, err
 	}

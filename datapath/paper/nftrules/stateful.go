@@ -139,22 +139,11 @@ const FullSet = "set "
 type addedTo struct{ set *nftables.Set }
 
 // setStatement adds, updates or deletes an element (nft_dynset.c).
-func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string, e nftables.Element) {
+func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string, e nftables.Element) error {
 	words := nftables.Text(s)
-	fields, err := c.fields(e.Key)
+	t, err := c.lookup(b, nftables.Map{Key: e.Key, Data: nftables.SetRef(set)})
 	if err != nil {
-		b.unsupported(words, err)
-		return
-	}
-	if neverOf(fields) {
-		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
-		return
-	}
-	b.needs(needsOf(fields))
-	t, err := c.table(nftables.SetRef(set), fields)
-	if err != nil {
-		b.unsupported(words, err)
-		return
+		return err
 	}
 	inner := e.Statements
 	if inner == nil {
@@ -173,7 +162,7 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 		}
 		return fmt.Sprintf("the statement of the element of %s does not match", t.name())
 	}
-	b.add(&effect{words: words, says: says, facts: iptables.FactShared | factsOf(fields), why: why, do: func(ctx *iptables.Context) rules.Truth {
+	b.add(&effect{words: words, says: says, facts: iptables.FactShared | factsOf(t.fields), why: why, do: func(ctx *iptables.Context) rules.Truth {
 		key, truth := t.bytes(ctx)
 		if truth != rules.True {
 			return truth
@@ -198,4 +187,5 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 		}
 		return t.runs(ctx, found)
 	}})
+	return nil
 }

@@ -39,29 +39,26 @@ type verdicts struct {
 	c  *compiler
 }
 
-func (c *compiler) verdictMap(b *builder, m nftables.VerdictMap) {
+func (c *compiler) verdictMap(b *builder, m nftables.VerdictMap) error {
 	fields, err := c.fields(m.Key)
 	if err != nil {
-		b.unsupported(nftables.Text(m), err)
-		return
+		return err
 	}
 	for _, f := range fields {
 		switch {
 		case f.never:
-			b.add(never{nftables.Text(m), fmt.Sprintf("it is a packet of %s", c.family)})
-			return
+			return errFamily
 		case f.unreadable():
-			b.unsupported(nftables.Text(m), fmt.Errorf("%s is not supported", f.name()))
-			return
+			return fmt.Errorf("%s is not supported", f.name())
 		}
 		b.needs(f.needs)
 	}
 	t, err := c.table(m.Data, fields)
 	if err != nil {
-		b.unsupported(nftables.Text(m), err)
-		return
+		return err
 	}
 	b.target = iptables.NativeTarget{Lookup: &verdicts{t, m, c}}
+	return nil
 }
 
 func (v *verdicts) Text() string { return nftables.Text(v.of) }
@@ -126,18 +123,18 @@ var rejections = map[string]map[string][2]iptables.RejectWith{
 }
 
 // reject compiles a rejection.
-func (c *compiler) reject(b *builder, r nftables.Reject) {
+func (c *compiler) reject(b *builder, r nftables.Reject) error {
 	with, code := r.With, "port-unreachable"
 	if with == "tcp reset" {
 		b.needsFirst(protoTCP)
 		b.target = iptables.Reject{With: iptables.TCPReset}
-		return
+		return nil
 	}
 	if with == "" && b.frameType {
 		// nft lists a reject with icmp or icmpv6 without its code behind a condition on the frame's type, which it lists as raw bytes then
 		// (stmt_reject_postprocess, src/netlink_delinearize.c).
 		b.target = iptables.Reject{With: iptables.UnknownUnreachable}
-		return
+		return nil
 	}
 	if with == "" {
 		with = "icmpx"
@@ -152,10 +149,11 @@ func (c *compiler) reject(b *builder, r nftables.Reject) {
 	known, ok := rejections[with][code]
 	switch {
 	case with == "icmp" && !c.is4() || with == "icmpv6" && c.is4():
-		b.neverFirst(nftables.Text(r), fmt.Sprintf("it is a packet of %s", c.family))
+		b.neverFirst(nftables.Text(r), c.otherFamily())
 	case !ok || known[family] == "":
-		b.unsupported(nftables.Text(r), fmt.Errorf("the code %s is not known", code))
+		return fmt.Errorf("the code %s is not known", code)
 	default:
 		b.target = iptables.Reject{With: known[family]}
 	}
+	return nil
 }
