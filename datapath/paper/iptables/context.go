@@ -148,6 +148,10 @@ type (
 	failing interface{ whyNot(*Context) string }
 	// succeeding explains why it matches; empty: that is obvious.
 	succeeding interface{ why(*Context) string }
+	// telling explains both.
+	telling interface {
+		tell(c *Context, matched bool) string
+	}
 	// obscure is the reason for Unknown: the end of a sentence that begins with the match.
 	obscure interface{ unknown(*Context) string }
 )
@@ -173,18 +177,26 @@ func (c *Context) Evaluate(m Match) Truth {
 
 // WhyNot returns one sentence about why a match fails.
 func (c *Context) WhyNot(m Match) string {
-	if f, ok := m.(failing); ok {
-		if text := f.whyNot(c); text != "" {
-			return text
-		}
+	text := ""
+	switch m := m.(type) {
+	case failing:
+		text = m.whyNot(c)
+	case telling:
+		text = m.tell(c, false)
 	}
-	return Describe(m) + " does not match"
+	if text == "" {
+		text = Describe(m) + " does not match"
+	}
+	return text
 }
 
 // Why returns one sentence about why a match succeeds; empty if that is obvious.
 func (c *Context) Why(m Match) string {
-	if s, ok := m.(succeeding); ok {
-		return s.why(c)
+	switch m := m.(type) {
+	case succeeding:
+		return m.why(c)
+	case telling:
+		return m.tell(c, true)
 	}
 	return ""
 }

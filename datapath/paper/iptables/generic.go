@@ -22,12 +22,8 @@ func (m Source) test(c *Context) Truth {
 	return c.address(true).inNetwork(m.Network, m.Negated)
 }
 
-func (m Source) why(c *Context) string {
-	return inNetwork("the source", c.Packet.Source.Addr(), m.Network, !m.Negated)
-}
-
-func (m Source) whyNot(c *Context) string {
-	return inNetwork("the source", c.Packet.Source.Addr(), m.Network, m.Negated)
+func (m Source) tell(c *Context, matched bool) string {
+	return inNetwork("the source", c.Packet.Source.Addr(), m.Network, m.Negated != matched)
 }
 
 func inNetwork(what string, a netip.Addr, n Network, negated bool) string {
@@ -53,12 +49,8 @@ func (m Destination) test(c *Context) Truth {
 	return c.address(false).inNetwork(m.Network, m.Negated)
 }
 
-func (m Destination) why(c *Context) string {
-	return inNetwork("the destination", c.Packet.Destination.Addr(), m.Network, !m.Negated)
-}
-
-func (m Destination) whyNot(c *Context) string {
-	return inNetwork("the destination", c.Packet.Destination.Addr(), m.Network, m.Negated)
+func (m Destination) tell(c *Context, matched bool) string {
+	return inNetwork("the destination", c.Packet.Destination.Addr(), m.Network, m.Negated != matched)
 }
 
 // Interface is the name of a network device.
@@ -113,12 +105,8 @@ func (m InInterface) test(c *Context) Truth {
 	return c.meta(rules.InDevice).names(m.Interface, m.Negated)
 }
 
-func (m InInterface) why(c *Context) string {
-	return m.Interface.text("arrives on", c.In, !m.Negated)
-}
-
-func (m InInterface) whyNot(c *Context) string {
-	return m.Interface.text("arrives on", c.In, m.Negated)
+func (m InInterface) tell(c *Context, matched bool) string {
+	return m.Interface.text("arrives on", c.In, m.Negated != matched)
 }
 
 // OutInterface is "-o device".
@@ -134,12 +122,8 @@ func (m OutInterface) test(c *Context) Truth {
 	return c.meta(rules.OutDevice).names(m.Interface, m.Negated)
 }
 
-func (m OutInterface) why(c *Context) string {
-	return m.Interface.text("leaves on", c.Out, !m.Negated)
-}
-
-func (m OutInterface) whyNot(c *Context) string {
-	return m.Interface.text("leaves on", c.Out, m.Negated)
+func (m OutInterface) tell(c *Context, matched bool) string {
+	return m.Interface.text("leaves on", c.Out, m.Negated != matched)
 }
 
 // Protocol is "-p protocol".

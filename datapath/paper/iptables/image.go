@@ -43,13 +43,18 @@ func (p *Packet) image() image {
 	return m
 }
 
+// transportAt is where the transport header begins in bytes of the packet.
+func (p *Packet) transportAt(bytes []byte) int {
+	if p.Is4() && len(bytes) > 0 {
+		return int(bytes[0]&0xf) * 4
+	}
+	return lengthIPv6
+}
+
 // ReadTCPHeader sets Flags, TCPOptions and MSS from Bytes, as far as they go.
 func (p *Packet) ReadTCPHeader() {
 	p.Flags, p.TCPOptions = 0, nil
-	at := lengthIPv6
-	if p.Is4() && len(p.Bytes) > 0 {
-		at = int(p.Bytes[0]&0xf) * 4
-	}
+	at := p.transportAt(p.Bytes)
 	if len(p.Bytes) < at+lengthTCP || !p.Is4() && p.Bytes[6] != protoTCP {
 		return
 	}

@@ -85,10 +85,7 @@ func (t TCPMSS) change(c *Context) {
 
 // writeSegmentSize writes MSS to Bytes; a new option is inserted before the others.
 func (p *Packet) writeSegmentSize(room int) {
-	at := lengthIPv6
-	if p.Is4() && len(p.Bytes) > 0 {
-		at = int(p.Bytes[0]&0xf) * 4
-	}
+	at := p.transportAt(p.Bytes)
 	options := at + lengthTCP
 	if len(p.Bytes) < options || !p.Is4() && p.Bytes[6] != protoTCP {
 		p.Bytes = nil

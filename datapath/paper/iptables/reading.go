@@ -17,14 +17,10 @@ func (p *Packet) ReadHeader(transport bool, offset, size int) (b rules.Bits, ok 
 	if len(m.bytes) == 0 {
 		return rules.UnknownBits(size), false
 	}
-	begin := 0
+	from := offset
 	if transport {
-		begin = lengthIPv6
-		if p.Is4() {
-			begin = int(m.bytes[0]&0xf) * 4
-		}
+		from += p.transportAt(m.bytes)
 	}
-	from := begin + offset
 	if b = rules.UnknownBits(size); from < 0 || from+b.Size > len(m.bytes) {
 		return b, false
 	}
@@ -73,11 +69,7 @@ func (p *Packet) Chunk(typ uint8) (b []byte, there bool) {
 		return nil, slices.ContainsFunc(p.Chunks, func(c ChunkType) bool { return c.Type == typ })
 	}
 	const header = 12
-	begin := lengthIPv6
-	if p.Is4() {
-		begin = int(p.Bytes[0]&0xf) * 4
-	}
-	for at := begin + header; at+4 <= len(p.Bytes); { // nft_exthdr_sctp_eval
+	for at := p.transportAt(p.Bytes) + header; at+4 <= len(p.Bytes); { // nft_exthdr_sctp_eval
 		size := int(binary.BigEndian.Uint16(p.Bytes[at+2:]))
 		if p.Bytes[at] == typ {
 			return p.Bytes[at:min(at+size, len(p.Bytes))], true

@@ -184,18 +184,14 @@ func prefixLength(mask netip.Addr) (int, bool) {
 
 // maskOf is the mask of a prefix's length.
 func maskOf(f Family, length int) netip.Addr {
-	if f == IPv6 {
-		a := [16]byte{}
-		for i := range a {
-			a[i] = ^byte(0) << (8 - min(8, max(0, length-8*i)))
-		}
-		return netip.AddrFrom16(a)
-	}
-	a := [4]byte{}
+	var a [16]byte
 	for i := range a {
 		a[i] = ^byte(0) << (8 - min(8, max(0, length-8*i)))
 	}
-	return netip.AddrFrom4(a)
+	if f == IPv6 {
+		return netip.AddrFrom16(a)
+	}
+	return netip.AddrFrom4([4]byte(a[:]))
 }
 
 func masked(a, mask netip.Addr) netip.Addr {

@@ -14,10 +14,7 @@ func (p *Packet) WriteHeader(transport bool, offset int, b []byte) bool {
 	m := p.image()
 	at, end := offset, offset+len(b)
 	if transport {
-		begin := lengthIPv6
-		if p.Is4() && len(m.bytes) > 0 {
-			begin = int(m.bytes[0]&0xf) * 4
-		}
+		begin := p.transportAt(m.bytes)
 		at, end = begin+offset, begin+end
 	}
 	within := func(from, to int) bool { return offset < to && offset+len(b) > from }
@@ -85,10 +82,7 @@ func (p *Packet) StripTCPOption(kind uint8) {
 
 // tcpOption finds a TCP option in Bytes; size is 0 if it is not there (nft_exthdr_tcp_eval).
 func (p *Packet) tcpOption(kind uint8) (at, size int) {
-	begin := lengthIPv6
-	if p.Is4() && len(p.Bytes) > 0 {
-		begin = int(p.Bytes[0]&0xf) * 4
-	}
+	begin := p.transportAt(p.Bytes)
 	if p.Protocol != protoTCP || len(p.Bytes) < begin+lengthTCP || !p.Is4() && p.Bytes[6] != protoTCP {
 		return 0, 0
 	}

@@ -40,27 +40,20 @@ var (
 )
 
 // ownNetworks are those of the rule, to be changed.
-func (h *hint) ownNetworks() *networks {
-	if h.networks == anyNetworks {
-		h.networks = new(networks)
-	}
-	return h.networks
-}
+func (h *hint) ownNetworks() *networks { return own(&h.networks, anyNetworks) }
 
 // own is the rare part, to be changed.
-func (h *hint) own() *rare {
-	if h.rare == nothingRare {
-		h.rare = new(rare)
-	}
-	return h.rare
-}
+func (h *hint) own() *rare { return own(&h.rare, nothingRare) }
 
 // ownApproach is what the rule itself asks for, to be changed.
-func (h *hint) ownApproach() *approach {
-	if h.approach == anyApproach {
-		h.approach = new(approach)
+func (h *hint) ownApproach() *approach { return own(&h.approach, anyApproach) }
+
+// own is a part of a hint that is not the shared one.
+func own[T any](part **T, shared *T) *T {
+	if *part == shared {
+		*part = new(T)
 	}
-	return h.approach
+	return *part
 }
 
 // approach is the conditions for reaching a rule: the input and output devices of all its packets,
@@ -161,13 +154,15 @@ func approachRules(t *iptables.Table, hints []hint) {
 		} else {
 			in[i] = of(h.Chain)
 		}
-		if name := h.Rule.JumpsTo(); name != "" {
+		lead := func(name string) {
 			to := of(name)
 			to.jumps = append(to.jumps, jumpHint{i, in[i]})
+		}
+		if name := h.Rule.JumpsTo(); name != "" {
+			lead(name)
 		} else if lookup, ok := h.Target.(iptables.NativeTarget); ok {
 			for _, name := range lookup.Chains() {
-				to := of(name)
-				to.jumps = append(to.jumps, jumpHint{i, in[i]})
+				lead(name)
 			}
 		}
 	}
@@ -247,8 +242,8 @@ func hintOf(table string, r *iptables.Rule) hint {
 	h := hint{Rule: r, table: table, approach: anyApproach, networks: anyNetworks, rare: nothingRare}
 	name := func(n iptables.Naming) {
 		if n != nil {
-			own := h.own()
-			own.named, own.devices = n, append(own.devices, n.Devices()...)
+			rare := h.own()
+			rare.named, rare.devices = n, append(rare.devices, n.Devices()...)
 		}
 	}
 	name(iptables.Names(r.Target))
@@ -268,15 +263,15 @@ func hintOf(table string, r *iptables.Rule) hint {
 				h.ownNetworks().destination = p
 			}
 		case iptables.InInterface:
-			if own := h.own(); m.Negated {
-				own.notIn = exact(m.Interface)
+			if rare := h.own(); m.Negated {
+				rare.notIn = exact(m.Interface)
 			} else {
 				h.ownApproach().in = exact(m.Interface)
 			}
 			h.devices = append(h.devices, m.Interface)
 		case iptables.OutInterface:
-			if own := h.own(); m.Negated {
-				own.notOut = exact(m.Interface)
+			if rare := h.own(); m.Negated {
+				rare.notOut = exact(m.Interface)
 			} else {
 				h.ownApproach().out = exact(m.Interface)
 			}

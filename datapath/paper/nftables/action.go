@@ -141,10 +141,7 @@ func xt(p *parser) Statement {
 
 func (l Log) print(p *printer) {
 	p.put("log")
-	if l.Prefix != nil {
-		p.put(" prefix ")
-		l.Prefix.print(p)
-	}
+	p.given(" prefix ", l.Prefix)
 	if l.Group != nil {
 		p.put(" group ", *l.Group)
 	}
@@ -170,10 +167,7 @@ func (r Reject) print(p *printer) {
 	if r.Typed && !p.Canonical {
 		p.put(" type")
 	}
-	if r.Code != nil {
-		p.put(" ")
-		r.Code.print(p)
-	}
+	p.given(" ", r.Code)
 }
 
 func (Notrack) print(p *printer) { p.put("notrack") }
@@ -201,13 +195,8 @@ func (q Queue) print(p *printer) {
 
 func (d Dup) print(p *printer) {
 	p.put("dup to ")
-	if d.Address != nil {
-		d.Address.print(p)
-	}
-	if d.Device != nil {
-		p.put(" device ")
-		d.Device.print(p)
-	}
+	p.given("", d.Address)
+	p.given(" device ", d.Device)
 }
 
 func (f Fwd) print(p *printer) {
@@ -217,12 +206,9 @@ func (f Fwd) print(p *printer) {
 	}
 	p.put("to ")
 	if f.Address != nil {
-		f.Address.print(p)
-		p.put(" device ")
+		p.put(f.Address, " device ")
 	}
-	if f.Device != nil {
-		f.Device.print(p)
-	}
+	p.given("", f.Device)
 }
 
 func (s Synproxy) print(p *printer) {
@@ -258,7 +244,4 @@ func (f FlowAdd) print(p *printer) { p.put("flow add @", f.Flowtable) }
 
 func (u Unknown) print(p *printer) { p.put(u.Text) }
 
-func (r Reset) print(p *printer) {
-	p.put("reset ")
-	r.Option.print(p)
-}
+func (r Reset) print(p *printer) { p.put("reset ", r.Option) }

@@ -61,13 +61,13 @@ func (e *Element) Format(f Format) string {
 }
 
 // Text is a statement or an expression as nft prints it.
-func Text(of interface{ print(*printer) }) string {
+func Text(of Expr) string {
 	p := &printer{}
 	of.print(p)
 	return p.String()
 }
 
-// put appends strings and numbers.
+// put appends strings, numbers, expressions and statements.
 func (p *printer) put(parts ...interface{}) {
 	for _, part := range parts {
 		switch part := part.(type) {
@@ -75,7 +75,16 @@ func (p *printer) put(parts ...interface{}) {
 			p.WriteString(part)
 		case uint64:
 			p.WriteString(strconv.FormatUint(part, 10))
+		case Expr:
+			part.print(p)
 		}
+	}
+}
+
+// given appends an expression behind a text, if there is one.
+func (p *printer) given(before string, e Expr) {
+	if e != nil {
+		p.put(before, e)
 	}
 }
 
@@ -243,14 +252,17 @@ func (p *printer) chain(family Family, c *Chain) {
 }
 
 func (p *printer) rule(r *Rule) {
-	for i, s := range r.Statements {
-		if i > 0 {
-			p.WriteByte(' ')
-		}
-		s.print(p)
-	}
+	p.statements("", r.Statements)
 	if r.Comment != "" {
 		p.put(" comment ", quote(r.Comment))
+	}
+}
+
+// statements appends statements, the first behind a text.
+func (p *printer) statements(before string, list []Statement) {
+	for _, s := range list {
+		p.put(before, s)
+		before = " "
 	}
 }
 
@@ -289,15 +301,9 @@ func (p *printer) set(s *Set) {
 	if s.AutoMerge {
 		p.line("auto-merge")
 	}
-	for i, stmt := range s.Statements {
-		if i == 0 {
-			p.indent()
-		} else {
-			p.put(" ")
-		}
-		stmt.print(p)
-	}
 	if s.Statements != nil {
+		p.indent()
+		p.statements("", s.Statements)
 		p.put("\n")
 	}
 	p.comment(s.Comment)
@@ -403,17 +409,11 @@ func (p *printer) elements(all []Element, perLine int) {
 func (p *printer) element(e *Element) {
 	e.Key.print(p)
 	p.elementOptions(e)
-	if e.Value != nil {
-		p.put(" : ")
-		e.Value.print(p)
-	}
+	p.given(" : ", e.Value)
 }
 
 func (p *printer) elementOptions(e *Element) {
-	for _, s := range e.Statements {
-		p.put(" ")
-		s.print(p)
-	}
+	p.statements(" ", e.Statements)
 	if e.Timeout != 0 {
 		p.put(" timeout ", p.duration(e.Timeout))
 	}

@@ -1,21 +1,22 @@
 package nftables
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 func (m Match) print(p *printer) {
 	if and, ok := m.Left.(Binary); ok && m.Slash && !p.Canonical && and.Op == "&" {
-		and.Left.print(p)
+		p.put(and.Left, " ")
 		if m.Op != "==" {
-			p.put(" ", m.Op)
+			p.put(m.Op, " ")
 		}
-		p.put(" ")
 		p.flags(m.Right)
 		p.put(" / ")
 		p.flags(and.Right)
 		return
 	}
-	m.Left.print(p)
-	p.put(" ")
+	p.put(m.Left, " ")
 	_, binary := m.Left.(Binary)
 	switch {
 	case m.Op == "in":
@@ -51,15 +52,10 @@ func (v Verdict) print(p *printer) {
 	}
 }
 
-func (v VerdictMap) print(p *printer) {
-	v.Key.print(p)
-	p.put(" vmap ")
-	v.Data.print(p)
-}
+func (v VerdictMap) print(p *printer) { p.put(v.Key, " vmap ", v.Data) }
 
 func (m Mangle) print(p *printer) {
-	m.Key.print(p)
-	p.put(" set ")
+	p.put(m.Key, " set ")
 	p.flags(m.Value)
 }
 
@@ -83,14 +79,8 @@ func (p *printer) dynamic(e Element) {
 	stmts := e.Statements
 	e.Statements = nil
 	p.elementOptions(&e)
-	for _, s := range stmts {
-		p.put(" ")
-		s.print(p)
-	}
-	if e.Value != nil {
-		p.put(" : ")
-		e.Value.print(p)
-	}
+	p.statements(" ", stmts)
+	p.given(" : ", e.Value)
 }
 
 func (l Literal) print(p *printer) {
@@ -112,7 +102,7 @@ func (p *printer) flags(e Expr) {
 	e.print(p)
 }
 
-func (p *printer) list(l List, between string) {
+func (p *printer) list(l []Expr, between string) {
 	for i, e := range l {
 		if i > 0 {
 			p.put(between)
@@ -121,14 +111,7 @@ func (p *printer) list(l List, between string) {
 	}
 }
 
-func (c Concat) print(p *printer) {
-	for i, e := range c {
-		if i > 0 {
-			p.put(" . ")
-		}
-		e.print(p)
-	}
-}
+func (c Concat) print(p *printer) { p.list(c, " . ") }
 
 func (s AnonymousSet) print(p *printer) {
 	p.put("{")
@@ -140,16 +123,9 @@ func (s SetRef) print(p *printer) { p.put("@", string(s)) }
 
 func (Wildcard) print(p *printer) { p.put("*") }
 
-func (x Prefix) print(p *printer) {
-	x.Address.print(p)
-	p.put("/", strconv.Itoa(x.Length))
-}
+func (x Prefix) print(p *printer) { p.put(x.Address, "/", strconv.Itoa(x.Length)) }
 
-func (r Range) print(p *printer) {
-	r.Low.print(p)
-	p.put("-")
-	r.High.print(p)
-}
+func (r Range) print(p *printer) { p.put(r.Low, "-", r.High) }
 
 // binding says how strongly an operation binds.
 func binding(op string) int {
@@ -180,21 +156,14 @@ func (p *printer) operand(op string, e Expr) {
 		e.print(p)
 		return
 	}
-	parentheses := binding(inner) < binding(op)
-	if parentheses {
-		p.put("(")
-	}
-	e.print(p)
-	if parentheses {
-		p.put(")")
+	if binding(inner) < binding(op) {
+		p.put("(", e, ")")
+	} else {
+		e.print(p)
 	}
 }
 
-func (m Map) print(p *printer) {
-	m.Key.print(p)
-	p.put(" map ")
-	m.Data.print(p)
-}
+func (m Map) print(p *printer) { p.put(m.Key, " map ", m.Data) }
 
 func (x Payload) print(p *printer) {
 	if x.Tunnel != "" {
@@ -260,13 +229,7 @@ func (x RT) print(p *printer) {
 }
 
 func (x Fib) print(p *printer) {
-	p.put("fib ")
-	for i, f := range x.Flags {
-		if i > 0 {
-			p.put(" . ")
-		}
-		p.put(f)
-	}
+	p.put("fib ", strings.Join(x.Flags, " . "))
 	if x.Check && !p.Canonical {
 		p.put(" check")
 	} else {
@@ -295,9 +258,7 @@ func (x Numgen) print(p *printer) {
 }
 
 func (x JHash) print(p *printer) {
-	p.put("jhash ")
-	x.Of.print(p)
-	p.put(" mod ", x.Mod)
+	p.put("jhash ", x.Of, " mod ", x.Mod)
 	if x.Seeded {
 		p.put(" seed 0x", strconv.FormatUint(x.Seed, 16))
 	}

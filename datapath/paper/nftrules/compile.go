@@ -197,14 +197,12 @@ func (b *builder) needsFirst(protocol uint8) {
 // neverFirst does the same with the condition on the family, if the rule has none.
 func (b *builder) neverFirst(words, why string) {
 	is := func(m iptables.Match) bool {
-		n, ok := m.(iptables.NativeMatch)
-		if ok {
-			_, ok = n.Native.(never)
-		}
-		return ok
+		n, _ := m.(iptables.NativeMatch)
+		f, ok := n.Native.(fixed)
+		return ok && f.result == iptables.False
 	}
 	if !slices.ContainsFunc(b.matches, is) {
-		b.matches = slices.Insert(b.matches, 0, iptables.Match(iptables.NativeMatch{Native: never{words, why}}))
+		b.matches = slices.Insert(b.matches, 0, iptables.Match(iptables.NativeMatch{Native: never(words, why)}))
 	}
 }
 
@@ -226,7 +224,7 @@ func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 		}
 		if b.target != nil {
 			b.target = nil
-			b.add(unsupported{nftables.Text(s), "a statement behind a verdict or a translation is not supported"})
+			b.add(unsupported(nftables.Text(s), "a statement behind a verdict or a translation is not supported"))
 			break
 		}
 		c.statement(b, s)
@@ -251,9 +249,9 @@ func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 func (c *compiler) statement(b *builder, s nftables.Statement) {
 	switch err := c.compile(b, s); {
 	case errors.Is(err, errFamily):
-		b.add(never{nftables.Text(s), c.otherFamily()})
+		b.add(never(nftables.Text(s), c.otherFamily()))
 	case err != nil:
-		b.add(unsupported{nftables.Text(s), err.Error()})
+		b.add(unsupported(nftables.Text(s), err.Error()))
 	}
 }
 

@@ -23,7 +23,7 @@ func unsupportedRules(t *testing.T, name string, rs *nftables.Ruleset) (rules in
 				rules++
 				for _, m := range r.Matches {
 					if n, ok := m.(iptables.NativeMatch); ok {
-						if u, ok := n.Native.(unsupported); ok {
+						if u, ok := n.Native.(fixed); ok && u.result == iptables.Unknown {
 							all = append(all, name+": "+table.Name+" "+r.Chain+": "+u.words+": "+u.why)
 						}
 					}

@@ -11,8 +11,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
+// condition is the part of an [iptables.Native] that has no effect.
+type condition struct{}
+
+func (condition) Does(*iptables.Context) string { return "" }
+func (condition) Effect() bool                  { return false }
+
 // comparison compares a field with constants; it is an [iptables.Native].
 type comparison struct {
+	condition
 	rules.Compare
 	field
 	of    nftables.Match
@@ -20,8 +27,6 @@ type comparison struct {
 }
 
 func (m *comparison) Text() string                             { return nftables.Text(m.of) }
-func (m *comparison) Does(*iptables.Context) string            { return "" }
-func (m *comparison) Effect() bool                             { return false }
 func (m *comparison) Reads() iptables.Facts                    { return m.facts }
 func (m *comparison) Evaluate(c *iptables.Context) rules.Truth { return m.Compare.Test(c) }
 
@@ -53,14 +58,13 @@ func (m *comparison) WhyUnknown(*iptables.Context) string {
 
 // membership looks a key up in a set; it is an [iptables.Native].
 type membership struct {
+	condition
 	*table
 	negated bool
 	of      nftables.Match
 }
 
-func (m *membership) Text() string                  { return nftables.Text(m.of) }
-func (m *membership) Does(*iptables.Context) string { return "" }
-func (m *membership) Effect() bool                  { return false }
+func (m *membership) Text() string { return nftables.Text(m.of) }
 
 func (m *membership) Reads() iptables.Facts {
 	facts := factsOf(m.fields)
@@ -106,27 +110,27 @@ func (m *membership) WhyUnknown(c *iptables.Context) string {
 	return fmt.Sprintf("the element of %s has a statement that is not supported", m.name())
 }
 
-// never is a condition that no packet of the family meets.
-type never struct{ words, why string }
+// fixed is a condition or statement with the same result for all packets.
+type fixed struct {
+	condition
+	words, why string
+	result     rules.Truth
+	facts      iptables.Facts
+}
 
-func (m never) Text() string                         { return m.words }
-func (never) Does(*iptables.Context) string          { return "" }
-func (never) Effect() bool                           { return false }
-func (never) Reads() iptables.Facts                  { return 0 }
-func (never) Evaluate(*iptables.Context) rules.Truth { return rules.False }
-func (m never) WhyNot(*iptables.Context) string      { return m.why }
-func (m never) WhyUnknown(*iptables.Context) string  { return m.why }
+// never is a condition that no packet of the family meets.
+func never(words, why string) fixed { return fixed{words: words, why: why, result: rules.False} }
 
 // unsupported is a condition or statement whose result is not known.
-type unsupported struct{ words, why string }
+func unsupported(words, why string) fixed {
+	return fixed{words: words, why: why, result: rules.Unknown, facts: iptables.FactOther}
+}
 
-func (m unsupported) Text() string                         { return m.words }
-func (unsupported) Does(*iptables.Context) string          { return "" }
-func (unsupported) Effect() bool                           { return false }
-func (unsupported) Reads() iptables.Facts                  { return iptables.FactOther }
-func (unsupported) Evaluate(*iptables.Context) rules.Truth { return rules.Unknown }
-func (m unsupported) WhyNot(*iptables.Context) string      { return m.why }
-func (m unsupported) WhyUnknown(*iptables.Context) string  { return m.why }
+func (m fixed) Text() string                           { return m.words }
+func (m fixed) Reads() iptables.Facts                  { return m.facts }
+func (m fixed) Evaluate(*iptables.Context) rules.Truth { return m.result }
+func (m fixed) WhyNot(*iptables.Context) string        { return m.why }
+func (m fixed) WhyUnknown(*iptables.Context) string    { return m.why }
 
 // match compiles a condition.
 func (c *compiler) match(b *builder, m nftables.Match) error {
@@ -175,7 +179,7 @@ func (c *compiler) match(b *builder, m nftables.Match) error {
 	}
 	t, err := c.table(set, fields)
 	if err == nil {
-		b.add(&membership{t, m.Op == "!=", m})
+		b.add(&membership{table: t, negated: m.Op == "!=", of: m})
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func (c *compiler) natOfOther(b *builder, n nftables.NAT) error {
 		if err != nil {
 			return err
 		}
-		b.add(&membership{t, false, nftables.Match{Op: "==", Left: m.Key, Right: m.Data}})
+		b.add(&membership{table: t, of: nftables.Match{Op: "==", Left: m.Key, Right: m.Data}})
 	}
 	b.add(inert(nftables.Text(n)))
 	return nil

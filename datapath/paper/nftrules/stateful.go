@@ -12,6 +12,7 @@ import (
 // stateful is a condition that remembers packets; it is an [iptables.Native]. Its memory is that of the statement, of the
 // object, or of an element of a set.
 type stateful struct {
+	condition
 	words  string
 	facts  iptables.Facts
 	memory any
@@ -20,8 +21,6 @@ type stateful struct {
 }
 
 func (s *stateful) Text() string                        { return s.words }
-func (s *stateful) Does(*iptables.Context) string       { return "" }
-func (s *stateful) Effect() bool                        { return false }
 func (s *stateful) Reads() iptables.Facts               { return s.facts | iptables.FactMemory }
 func (s *stateful) WhyNot(*iptables.Context) string     { return s.why }
 func (s *stateful) WhyUnknown(*iptables.Context) string { return s.why }
