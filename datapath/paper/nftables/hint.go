@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -27,38 +28,15 @@ func hintOf(e Expr) hint {
 			return flagged
 		}
 	case Meta:
-		switch e.Key {
-		case "mark":
-			return asMark
-		case "iif", "iifname", "oif", "oifname", "ibrname", "obrname", "sdif", "sdifname", "iifkind", "oifkind", "time", "hour", "secmark":
-			return inQuotes
-		case "iifgroup", "oifgroup", "day", "skuid", "skgid", "rtclassid":
-			return nameOrNumber
-		}
+		return metaHints[e.Key]
 	case CT:
-		switch e.Key {
-		case "state", "status", "event":
-			return flagged
-		case "label":
-			return inQuotes
-		case "mark":
-			return asMark
-		case "helper", "timeout", "expectation", "secmark":
-			return inQuotes
-		case "expiration":
-			return asTime
-		}
+		return ctHints[e.Key]
 	case Fib:
 		if e.Result != "type" {
 			return inQuotes
 		}
 	case Socket:
-		switch e.Key {
-		case "mark":
-			return asMark
-		case "cgroupv2":
-			return inQuotes
-		}
+		return map[string]hint{"mark": asMark, "cgroupv2": inQuotes}[e.Key]
 	case RT:
 		if e.Key == "classid" {
 			return nameOrNumber
@@ -73,6 +51,32 @@ func hintOf(e Expr) hint {
 		return hintOf(e.Key)
 	}
 	return plain
+}
+
+var (
+	metaHints = hintTable(map[hint]string{
+		asMark:       "mark",
+		inQuotes:     "iif iifname oif oifname ibrname obrname sdif sdifname iifkind oifkind time hour secmark",
+		nameOrNumber: "iifgroup oifgroup day skuid skgid rtclassid",
+	})
+	ctHints = hintTable(map[hint]string{
+		flagged: "state status event", asMark: "mark", inQuotes: "label helper timeout expectation secmark", asTime: "expiration",
+	})
+	typeHints = hintTable(map[hint]string{
+		asMark: "mark", flagged: "ct_state ct_status ct_event tcp_flag", nameOrNumber: "devgroup day uid gid realm",
+		inQuotes: "ifname iface_index time hour cgroupsv2 ct_label counter quota limit helper timeout expectation synproxy secmark",
+	})
+)
+
+// hintTable has the hint of each word.
+func hintTable(words map[hint]string) map[string]hint {
+	table := make(map[string]hint)
+	for h, list := range words {
+		for w := range strings.FieldsSeq(list) {
+			table[w] = h
+		}
+	}
+	return table
 }
 
 // hintsOf are those of a key, one for each part of a concatenation.
@@ -94,18 +98,7 @@ func (t Type) hints() []hint {
 	}
 	var all []hint
 	for _, name := range t.Names {
-		h := plain
-		switch name {
-		case "mark":
-			h = asMark
-		case "ct_state", "ct_status", "ct_event", "tcp_flag":
-			h = flagged
-		case "devgroup", "day", "uid", "gid", "realm":
-			h = nameOrNumber
-		case "ifname", "iface_index", "time", "hour", "cgroupsv2", "ct_label", "counter", "quota", "limit", "ct helper", "ct timeout", "ct expectation", "synproxy", "secmark":
-			h = inQuotes
-		}
-		all = append(all, h)
+		all = append(all, typeHints[strings.TrimPrefix(name, "ct ")])
 	}
 	return all
 }

@@ -323,49 +323,24 @@ func typeOf(e Expr) string {
 		}
 		return "integer"
 	case CT:
-		switch e.Key {
-		case "state", "status":
-			return "ct_" + e.Key
-		case "mark":
-			return "mark"
-		case "direction":
-			return "ct_dir"
-		case "proto-src", "proto-dst":
-			return "inet_service"
-		case "protocol":
-			return "inet_proto"
-		case "l3proto":
-			return "nf_proto"
-		case "bytes", "packets", "avgpkt", "zone", "id":
-			return "integer"
-		case "saddr", "daddr":
-			if e.Family == FamilyIP {
-				return "ipv4_addr"
-			}
+		if e.Family == FamilyIP {
+			return "ipv4_addr"
 		}
+		return ctTypes[e.Key]
 	case Meta:
-		switch e.Key {
-		case "mark":
-			return "mark"
-		case "l4proto":
-			return "inet_proto"
-		case "nfproto":
-			return "nf_proto"
-		case "iif", "oif":
-			return "iface_index"
-		case "iifname", "oifname":
-			return "ifname"
-		case "skuid":
-			return "uid"
-		case "skgid":
-			return "gid"
-		case "priority":
-			return "classid"
-		case "pkttype":
-			return "pkt_type"
-		case "length", "cpu", "cgroup", "random":
-			return "integer"
-		}
+		return metaTypes[e.Key]
 	}
 	return ""
 }
+
+// ctTypes and metaTypes are the types of keys of ct and meta.
+var (
+	ctTypes = map[string]string{
+		"state": "ct_state", "status": "ct_status", "mark": "mark", "direction": "ct_dir", "proto-src": "inet_service", "proto-dst": "inet_service",
+		"protocol": "inet_proto", "l3proto": "nf_proto", "bytes": "integer", "packets": "integer", "avgpkt": "integer", "zone": "integer", "id": "integer",
+	}
+	metaTypes = map[string]string{
+		"mark": "mark", "l4proto": "inet_proto", "nfproto": "nf_proto", "iif": "iface_index", "oif": "iface_index", "iifname": "ifname", "oifname": "ifname",
+		"skuid": "uid", "skgid": "gid", "priority": "classid", "pkttype": "pkt_type", "length": "integer", "cpu": "integer", "cgroup": "integer", "random": "integer",
+	}
+)
