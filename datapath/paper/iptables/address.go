@@ -211,22 +211,9 @@ func (m MAC) unknown(*Context) string {
 
 func addrtypePhrase(w *wording, negated bool) bool {
 	w.load("addrtype")
-	ok := w.word("match") && !negated
-	for ok {
-		switch {
-		case w.word("src-type"):
-			ok = w.notValue("--src-type")
-		case w.word("dst-type"):
-			ok = w.notValue("--dst-type")
-		case w.word("limit-in"):
-			w.emit(false, "--limit-iface-in")
-		case w.word("limit-out"):
-			w.emit(false, "--limit-iface-out")
-		default:
-			return true
-		}
-	}
-	return false
+	return w.word("match") && !negated && w.listed(modules["addrtype"].shapes, [][2]string{
+		{"src-type", "--src-type"}, {"dst-type", "--dst-type"}, {"limit-in", "--limit-iface-in"}, {"limit-out", "--limit-iface-out"},
+	})
 }
 
 func iprangePhrase(option string) phrase {

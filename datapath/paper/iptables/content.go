@@ -214,20 +214,7 @@ func stringPhrase(w *wording, negated bool) bool {
 	}
 	w.emit(not, option)
 	w.args = append(w.args, Token{Text: text, Quoted: true, Column: w.words[begin].Column})
-	ok := w.value("--algo")
-	for ok {
-		switch {
-		case w.word("FROM"):
-			ok = w.value("--from")
-		case w.word("TO"):
-			ok = w.value("--to")
-		case w.word("ICASE"):
-			w.emit(false, "--icase")
-		default:
-			return true
-		}
-	}
-	return false
+	return w.value("--algo") && w.listed(modules["string"].shapes, [][2]string{{"FROM", "--from"}, {"TO", "--to"}, {"ICASE", "--icase"}})
 }
 
 // U32 is "-m u32": numbers computed from the packet's bytes, from its IP header on, all of which

@@ -248,10 +248,10 @@ func nflogPhrase(w *wording, _ bool) bool {
 			}
 			continue
 		}
-		option, ok := w.oneOf(map[string]string{
-			"nflog-group": "--nflog-group", "nflog-range": "--nflog-range", "nflog-size": "--nflog-size", "nflog-threshold": "--nflog-threshold",
-		})
-		if !ok || !w.value(option) {
+		at := w.at
+		if !w.listed(targets["NFLOG"].shapes, [][2]string{
+			{"nflog-group", "--nflog-group"}, {"nflog-range", "--nflog-range"}, {"nflog-size", "--nflog-size"}, {"nflog-threshold", "--nflog-threshold"},
+		}) || w.at == at {
 			return false
 		}
 	}
@@ -276,19 +276,10 @@ func nfqueuePhrase(w *wording, _ bool) bool {
 	if !w.word("NFQUEUE") {
 		return false
 	}
-	switch {
-	case w.word("num"):
-		if !w.value("--queue-num") {
-			return false
-		}
-	case !w.word("balance") || !w.value("--queue-balance"):
+	if next := w.peek(); next != "num" && next != "balance" {
 		return false
 	}
-	if w.word("bypass") {
-		w.emit(false, "--queue-bypass")
-	}
-	if w.word("cpu-fanout") {
-		w.emit(false, "--queue-cpu-fanout")
-	}
-	return true
+	return w.listed(targets["NFQUEUE"].shapes, [][2]string{
+		{"num", "--queue-num"}, {"balance", "--queue-balance"}, {"bypass", "--queue-bypass"}, {"cpu-fanout", "--queue-cpu-fanout"},
+	})
 }

@@ -201,27 +201,8 @@ func recentPhrase(w *wording, negated bool) bool {
 	w.load("recent")
 	mode, ok := w.oneOf(map[string]string{"SET": "--set", "CHECK": "--rcheck", "UPDATE": "--update", "REMOVE": "--remove"})
 	w.emit(negated, mode)
-	for ok {
-		switch {
-		case w.word("seconds:"):
-			ok = w.value("--seconds")
-		case w.word("reap"):
-			w.emit(false, "--reap")
-		case w.word("hit_count:"):
-			ok = w.value("--hitcount")
-		case w.word("TTL-Match"):
-			w.emit(false, "--rttl")
-		case w.word("name:"):
-			ok = w.value("--name")
-		case w.word("mask:"):
-			ok = w.value("--mask")
-		case w.word("side:", "source"):
-			w.emit(false, "--rsource")
-		case w.word("side:", "dest"):
-			w.emit(false, "--rdest")
-		default:
-			return true
-		}
-	}
-	return false
+	return ok && w.listed(modules["recent"].shapes, [][2]string{
+		{"seconds:", "--seconds"}, {"reap", "--reap"}, {"hit_count:", "--hitcount"}, {"TTL-Match", "--rttl"},
+		{"name:", "--name"}, {"mask:", "--mask"}, {"side: source", "--rsource"}, {"side: dest", "--rdest"},
+	})
 }

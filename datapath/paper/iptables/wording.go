@@ -417,6 +417,28 @@ func (w *wording) options(prefix string, shapes map[string]shape) bool {
 	}
 }
 
+// listed reads a module's options where it prints other words for them: each entry has these words, and the option.
+func (w *wording) listed(shapes map[string]shape, entries [][2]string) bool {
+	for {
+		i := slices.IndexFunc(entries, func(e [2]string) bool { return w.word(strings.Fields(e[0])...) })
+		if i < 0 {
+			return true
+		}
+		option, ok := entries[i][1], true
+		switch s := shapes[option]; {
+		case s.values == 0:
+			w.emit(false, option)
+		case s.negatable:
+			ok = w.notValue(option)
+		default:
+			ok = w.value(option)
+		}
+		if !ok {
+			return false
+		}
+	}
+}
+
 // flagsPhrase is for a module that prints its flags, perhaps without dashes.
 func flagsPhrase(module, prefix string) phrase {
 	return func(w *wording, negated bool) bool {
