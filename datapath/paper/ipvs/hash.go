@@ -111,17 +111,14 @@ func (v *VirtualServer) destinationHash(c Client) Choice {
 	if v.orderKnown() {
 		return one(&v.Real[bucket(c.To.Addr(), 0)%uint32(len(v.Real))], "dh selects by the destination's address")
 	}
-	all := make([]*RealServer, 0, len(v.Real))
-	for i := range v.Real {
-		all = append(all, &v.Real[i])
-	}
 	out := v.possible("dh selects one real server for all connections to an address: "+byOrder, v.takers())
-	if n := len(all) - len(out.Shares); n > 0 {
-		out.Refused = float64(n) / float64(len(all))
+	all := len(v.Real)
+	if n := all - len(out.Shares); n > 0 {
+		out.Refused = float64(n) / float64(all)
 		for i := range out.Shares {
-			out.Shares[i].Probability = 1 / float64(len(all))
+			out.Shares[i].Probability = 1 / float64(all)
 		}
-		out.Assumed = fmt.Sprintf("that each of %d real servers is as likely as the others; those with weight 0 take no connections", len(all))
+		out.Assumed = fmt.Sprintf("that each of %d real servers is as likely as the others; those with weight 0 take no connections", all)
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 )
@@ -55,7 +56,7 @@ func (v *VirtualServer) takers() (all []*RealServer) {
 		// IP_VS_DEST_F_OVERLOAD (ip_vs_bind_dest): only one format has thresholds and connections.
 		full := r.Upper > 0 && v.format.HasConnections() && uint64(r.Active)+uint64(r.Inactive) >= uint64(r.Upper)
 		if !full && (r.Weight > 0 || !v.format.HasWeights()) {
-			all = append(all, &v.Real[i])
+			all = append(all, r)
 		}
 	}
 	return all
@@ -120,22 +121,12 @@ func (v *VirtualServer) leastLoaded(Client) Choice {
 			return v.first(idle, "nq selects a real server without active connections, as of the listing")
 		}
 	}
-	var least []*RealServer
-	for _, r := range takers {
-		if len(least) == 0 {
-			least = append(least, r)
-			continue
-		}
+	lowest := least(takers, func(r, s *RealServer) int {
 		a, weightA := v.load(r)
-		b, weightB := v.load(least[0])
-		switch { // a/weightA < b/weightB
-		case a*weightB < b*weightA:
-			least = append(least[:0], r)
-		case a*weightB == b*weightA:
-			least = append(least, r)
-		}
-	}
-	return v.first(least, v.Scheduler+" selects the real server with the lowest load, by the numbers of connections in the listing")
+		b, weightB := v.load(s)
+		return cmp.Compare(a*weightB, b*weightA) // a/weightA and b/weightB
+	})
+	return v.first(lowest, v.Scheduler+" selects the real server with the lowest load, by the numbers of connections in the listing")
 }
 
 // load is the load of a real server, and what it is divided by (ip_vs_dest_conn_overhead of ip_vs.h: an active connection
@@ -184,16 +175,21 @@ func (v *VirtualServer) overflow(Client) Choice {
 	return v.first(heaviest(below), "ovf selects the real server with the highest weight, of those with at most as many active connections, as of the listing")
 }
 
-func heaviest(servers []*RealServer) (most []*RealServer) {
+func heaviest(servers []*RealServer) []*RealServer {
+	return least(servers, func(a, b *RealServer) int { return cmp.Compare(b.Weight, a.Weight) })
+}
+
+// least are the real servers before which no other one comes.
+func least(servers []*RealServer, compare func(a, b *RealServer) int) (all []*RealServer) {
 	for _, r := range servers {
-		switch {
-		case len(most) == 0 || r.Weight > most[0].Weight:
-			most = append(most[:0], r)
-		case r.Weight == most[0].Weight:
-			most = append(most, r)
+		if len(all) > 0 && compare(r, all[0]) < 0 {
+			all = all[:0]
+		}
+		if len(all) == 0 || compare(r, all[0]) == 0 {
+			all = append(all, r)
 		}
 	}
-	return most
+	return all
 }
 
 // locality is ip_vs_lblc.c and ip_vs_lblcr.c: the real server, or the set of them, that the destination's address had

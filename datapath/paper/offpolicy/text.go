@@ -29,8 +29,7 @@ func (r *Report) WriteTo(to io.Writer) (int64, error) {
 	if r.Others > 0 {
 		fmt.Fprintf(&b, "  %6d  of other nodes\n", r.Others)
 	}
-	n, err := to.Write(b.Bytes())
-	return int64(n), err
+	return b.WriteTo(to)
 }
 
 // units are how outcomes are printed.

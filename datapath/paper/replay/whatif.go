@@ -261,6 +261,5 @@ func (r *WhatIfReport) WriteTo(to io.Writer) (int64, error) {
 	if r.Others > 0 {
 		fmt.Fprintf(&b, "%s of other nodes are left out\n", quantity.Count(r.Others, "record"))
 	}
-	n, err := to.Write(b.Bytes())
-	return int64(n), err
+	return b.WriteTo(to)
 }

@@ -430,7 +430,7 @@ func (s *simulation) drop(id int32) {
 	case !s.sessions.Cancel: // the endpoint does not know
 	case phase == waits:
 		s.remove(&s.servers[c.server].waiting, id)
-		s.inactive(c)
+		s.inactive(c, true)
 		s.release(id)
 	default:
 		s.spent(id, true)

@@ -251,19 +251,23 @@ func (s *simulation) rest(number int32) {
 func (s *simulation) close(id int32) {
 	c := &s.connections[id]
 	s.remove(&s.servers[c.server].taken, id)
-	s.inactive(c)
+	s.inactive(c, true)
 	s.release(id)
 }
 
-// inactive: the connection is closed. Its entry remains for some time, which only some algorithms know.
-func (s *simulation) inactive(c *connection) {
+// inactive: the connection is closed. If its entry remains for some time, only some algorithms know.
+func (s *simulation) inactive(c *connection, remains bool) {
 	switch {
 	case !c.hasTracker:
 	case s.openOnly(c):
 		c.tracked.Close()
 	default:
 		s.observe(c, balance.Inactive, 0)
-		s.closed.push(entry{s.now + s.timeWait, c.tracked, c.node})
+		if remains {
+			s.closed.push(entry{s.now + s.timeWait, c.tracked, c.node})
+		} else {
+			s.observe(c, balance.Ended, 0)
+		}
 	}
 }
 
@@ -277,7 +281,7 @@ func (s *simulation) lose(number int32) {
 			c := &s.connections[id]
 			s.broken(c)
 			s.remove(l, id)
-			s.inactive(c)
+			s.inactive(c, true)
 			s.discard(id)
 		}
 	}

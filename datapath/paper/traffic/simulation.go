@@ -289,13 +289,6 @@ func (s *simulation) openOnly(c *connection) bool { return !s.trackAll && c.trac
 
 // untrack ends a connection without an entry that remains.
 func (s *simulation) untrack(c *connection) {
-	switch {
-	case !c.hasTracker:
-	case s.openOnly(c):
-		c.tracked.Close()
-	default:
-		s.observe(c, balance.Inactive, 0)
-		s.observe(c, balance.Ended, 0)
-	}
+	s.inactive(c, false)
 	c.hasTracker = false
 }
