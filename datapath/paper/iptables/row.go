@@ -107,23 +107,30 @@ type row struct {
 func (c *columns) row(words []Token) (*row, *Error) {
 	r, end := &row{}, words[len(words)-1]
 	words = slices.Clone(words)
+	var fault *Error // the first
+	fail := func(column int, problem, want string) {
+		if fault == nil {
+			fault = &Error{Column: column, Problem: problem, Want: want}
+		}
+	}
 	// "! 10.0.0.0/8" is one word more.
-	take := func(what string, want string) (Token, *Error) {
+	take := func(what string, want string) Token {
 		if len(words) > 1 && words[0].Text == "!" {
 			words[1] = Token{Text: "!" + words[1].Text, Column: words[0].Column}
 			words = words[1:]
 		}
 		if len(words) == 0 {
-			return Token{}, &Error{Column: end.Column + len(end.Text), Problem: "the line ends before the " + what, Want: want}
+			fail(end.Column+len(end.Text), "the line ends before the "+what, want)
+			return Token{}
 		}
 		w := words[0]
 		words = words[1:]
-		return w, nil
+		return w
 	}
 	if c.number {
-		w, e := take("number of the rule", "a number")
-		if _, ok := number[uint32](w.Text); e == nil && !ok {
-			return nil, &Error{Column: w.Column, Problem: fmt.Sprintf("%.40q in column num", w.Text), Want: "the number of the rule"}
+		w := take("number of the rule", "a number")
+		if _, ok := number[uint32](w.Text); !ok {
+			fail(w.Column, fmt.Sprintf("%.40q in column num", w.Text), "the number of the rule")
 		}
 	}
 	if c.counters {
@@ -132,13 +139,11 @@ func (c *columns) row(words []Token) (*row, *Error) {
 			name  string
 			value *uint64
 		}{{"pkts", &r.counters.Packets}, {"bytes", &r.counters.Bytes}} {
-			w, e := take(counter.name, "a number, perhaps with K, M, G, T or P")
-			if e != nil {
-				return nil, e
-			}
+			const want = "a number, perhaps with K, M, G, T or P"
+			w := take(counter.name, want)
 			n, rounded, ok := parseCount(w.Text)
 			if !ok {
-				return nil, &Error{Column: w.Column, Problem: fmt.Sprintf("%.40q in column %s", w.Text, counter.name), Want: "a number, perhaps with K, M, G, T or P"}
+				fail(w.Column, fmt.Sprintf("%.40q in column %s", w.Text, counter.name), want)
 			}
 			*counter.value, r.rounded = n, r.rounded || rounded
 		}
@@ -146,12 +151,9 @@ func (c *columns) row(words []Token) (*row, *Error) {
 	if len(words) > 0 && hasTarget(words) {
 		r.target, words = words[0], words[1:]
 	}
-	var e *Error
-	if r.protocol, e = take("protocol", "all, tcp, udp, ..."); e != nil {
-		return nil, e
-	}
+	r.protocol = take("protocol", "all, tcp, udp, ...")
 	if text := strings.TrimPrefix(r.protocol.Text, "!"); !isProtocol(text) {
-		return nil, &Error{Column: r.protocol.Column, Problem: fmt.Sprintf("%.40q in column prot", text), Want: "a protocol: all, tcp, udp, ... or 0 to 255"}
+		fail(r.protocol.Column, fmt.Sprintf("%.40q in column prot", text), "a protocol: all, tcp, udp, ... or 0 to 255")
 	}
 	if len(words) > 0 && isOpt(words[0].Text) {
 		if strings.HasSuffix(words[0].Text, "f") {
@@ -160,20 +162,13 @@ func (c *columns) row(words []Token) (*row, *Error) {
 		words = words[1:]
 	}
 	if c.interfaces {
-		if r.in, e = take("input interface", "a name, or * for any"); e != nil {
-			return nil, e
-		}
-		if r.out, e = take("output interface", "a name, or * for any"); e != nil {
-			return nil, e
-		}
+		r.in, r.out = take("input interface", "a name, or * for any"), take("output interface", "a name, or * for any")
 	}
-	if r.source, e = take("source", "an address or network, 0.0.0.0/0 for any"); e != nil {
-		return nil, e
+	r.source = take("source", "an address or network, 0.0.0.0/0 for any")
+	r.destination = take("destination", "an address or network, 0.0.0.0/0 for any")
+	if r.rest = words; fault != nil {
+		return nil, fault
 	}
-	if r.destination, e = take("destination", "an address or network, 0.0.0.0/0 for any"); e != nil {
-		return nil, e
-	}
-	r.rest = words
 	return r, nil
 }
 

@@ -284,13 +284,15 @@ func (p *parser) tcpOption() Expr {
 	return TCPOption{Name: name, Field: field}
 }
 
-// optionKinds are the kinds of TCP options (RFC 793 and others) that nft names.
-var optionKinds = map[string]uint64{"eol": 0, "nop": 1, "maxseg": 2, "window": 3, "sack-perm": 4, "sack": 5, "timestamp": 8, "echo": 6, "md5sig": 19, "mptcp": 30, "fastopen": 34}
+// OptionKinds are the kinds of TCP options (RFC 793 and others) that nft names.
+var OptionKinds = map[string]uint8{
+	"eol": 0, "nop": 1, "maxseg": 2, "window": 3, "sack-perm": 4, "sack": 5, "sack0": 5, "sack1": 5, "sack2": 5, "sack3": 5, "echo": 6, "timestamp": 8, "md5sig": 19, "mptcp": 30, "fastopen": 34,
+}
 
 func (p *parser) optionKind() uint64 {
-	if k, ok := optionKinds[alias("option", p.tok.text)]; ok && p.is(word) {
+	if k, ok := OptionKinds[alias("option", p.tok.text)]; ok && p.is(word) {
 		p.advance()
-		return k
+		return uint64(k)
 	}
 	return p.number()
 }

@@ -234,7 +234,7 @@ func (c *compiler) setOption(b *builder, o nftables.TCPOption, m nftables.Mangle
 	}
 	f.needs = protoTCP
 	return c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
-		if kind != optionKinds["maxseg"] {
+		if kind != nftables.OptionKinds["maxseg"] {
 			ctx.Packet.WriteTCPOption(kind, at.first, v)
 		} else if _, there := ctx.Packet.TCPOption(kind); there && numberOf(v) > 0 {
 			ctx.Change(iptables.TCPMSS{MSS: uint16(numberOf(v))})

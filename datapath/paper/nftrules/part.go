@@ -54,10 +54,6 @@ func partField(e nftables.Expr, name string, at place, find func(*iptables.Packe
 	return f
 }
 
-var optionKinds = map[string]uint8{
-	"eol": 0, "nop": 1, "maxseg": 2, "window": 3, "sack-perm": 4, "sack": 5, "sack0": 5, "sack1": 5, "sack2": 5, "sack3": 5, "echo": 6, "timestamp": 8, "md5sig": 19, "mptcp": 30, "fastopen": 34,
-}
-
 // optionFields are the fields of TCP options but for those of sack (nftables, src/tcpopt.c).
 var optionFields = map[string]place{
 	"length": {8, 8, kindNumber1, 0}, "size": {16, 16, kindNumber2, 0}, "count": {16, 8, kindNumber1, 0},
@@ -66,7 +62,7 @@ var optionFields = map[string]place{
 
 // optionKind is the kind of a TCP option by its name or number.
 func optionKind(name string) (kind uint8, ok bool) {
-	if k, ok := optionKinds[name]; ok {
+	if k, ok := nftables.OptionKinds[name]; ok {
 		return k, true
 	}
 	n, err := strconv.ParseUint(name, 10, 8)
