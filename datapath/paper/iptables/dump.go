@@ -133,6 +133,16 @@ func (r *Rule) Args() []Token {
 // SetArgs changes what is printed, and neither Matches nor Target; [Tokens] makes words from those.
 func (r *Rule) SetArgs(args []Token) { r.Text, r.words = "", &args }
 
+// Comment is the rule's first comment; empty: it has none.
+func (r *Rule) Comment() string {
+	for _, m := range r.Matches {
+		if c, ok := m.(Comment); ok {
+			return c.Text
+		}
+	}
+	return ""
+}
+
 // JumpsTo is the chain that the rule jumps or goes to; empty: it does neither.
 func (r *Rule) JumpsTo() string {
 	switch t := r.Target.(type) {

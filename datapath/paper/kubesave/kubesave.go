@@ -9,14 +9,8 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
-
-// builtIn are the built-in chains of the tables that kube-proxy writes to.
-var builtIn = map[kubechains.Table][]string{
-	kubechains.Mangle: {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
-	kubechains.Filter: {"INPUT", "FORWARD", "OUTPUT"},
-	kubechains.NAT:    {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
-}
 
 // RenderRules writes the bare rules, without declarations: a part of what [Render] writes.
 func RenderRules(out io.Writer, rules []kubechains.Rule) error {
@@ -37,6 +31,7 @@ func RenderRules(out io.Writer, rules []kubechains.Rule) error {
 func Render(out io.Writer, rules []kubechains.Rule) error {
 	b := bufio.NewWriter(out)
 	for _, table := range []kubechains.Table{kubechains.Mangle, kubechains.Filter, kubechains.NAT} {
+		builtIn := iptables.BuiltinChains(string(table))
 		byChain := make(map[string][]*kubechains.Rule)
 		for i := range rules {
 			if r := &rules[i]; r.Table == table {
@@ -45,7 +40,7 @@ func Render(out io.Writer, rules []kubechains.Rule) error {
 		}
 		var chains []string
 		for c := range byChain {
-			if !slices.Contains(builtIn[table], c) {
+			if !slices.Contains(builtIn, c) {
 				chains = append(chains, c)
 			}
 		}
@@ -56,13 +51,13 @@ func Render(out io.Writer, rules []kubechains.Rule) error {
 		}
 		slices.Sort(chains)
 		fmt.Fprintf(b, "*%s\n", table)
-		for _, c := range builtIn[table] {
+		for _, c := range builtIn {
 			fmt.Fprintf(b, ":%s ACCEPT [0:0]\n", c)
 		}
 		for _, c := range chains {
 			fmt.Fprintf(b, ":%s - [0:0]\n", c)
 		}
-		for _, c := range append(slices.Clone(builtIn[table]), chains...) {
+		for _, c := range append(builtIn, chains...) {
 			for _, r := range byChain[c] {
 				fmt.Fprintln(b, line(r))
 			}

@@ -244,16 +244,6 @@ func ruleText(r *iptables.Rule) string {
 	return strings.TrimPrefix(strings.TrimPrefix(r.String(), "-A "+r.Chain), " ")
 }
 
-// comment returns the rule's comment; empty: none.
-func comment(r *rule) string {
-	for _, m := range r.matches() {
-		if c, ok := m.(iptables.Comment); ok {
-			return c.Text
-		}
-	}
-	return ""
-}
-
 // because returns the matches that explain the rule's verdict, as the end of a sentence: source,
 // destination and devices explain more than protocol and port.
 func (w *walk) because(r *rule) string {
@@ -292,7 +282,7 @@ func (w *walk) does(r *rule) string {
 	if w.by != nil {
 		text += ", by " + w.by.String()
 	}
-	if c := comment(r); c != "" {
+	if c := r.Comment(); c != "" {
 		text += " (" + c + ")"
 	}
 	return text

@@ -54,8 +54,8 @@ func unprintedOf(table string, r *iptables.Rule) string {
 	}
 	switch {
 	case table == "nat" && r.Chain == "KUBE-POSTROUTING" && r.Target == iptables.Return && conditions(r) == 0,
-		table == "filter" && r.Chain == "KUBE-FORWARD" && r.Target == iptables.Accept && conditions(r) == 0 && commentOf(r) == "kubernetes forwarding rules",
-		table == "filter" && r.Chain == "KUBE-FIREWALL" && r.Target == iptables.Drop && conditions(r) == 0 && commentOf(r) == "kubernetes firewall for dropping marked packets":
+		table == "filter" && r.Chain == "KUBE-FORWARD" && r.Target == iptables.Accept && conditions(r) == 0 && r.Comment() == "kubernetes forwarding rules",
+		table == "filter" && r.Chain == "KUBE-FIREWALL" && r.Target == iptables.Drop && conditions(r) == 0 && r.Comment() == "kubernetes firewall for dropping marked packets":
 		return "mark --mark"
 	}
 	jump := r.JumpsTo()
@@ -105,13 +105,4 @@ func conditions(r *iptables.Rule) int {
 		}
 	}
 	return n
-}
-
-func commentOf(r *iptables.Rule) string {
-	for _, m := range r.Matches {
-		if c, ok := m.(iptables.Comment); ok {
-			return c.Text
-		}
-	}
-	return ""
 }
