@@ -37,18 +37,12 @@ func FamilyOf(args []Token) Family {
 		value := args[i+1].Text
 		switch args[i].Text {
 		case "-m":
-			switch value {
-			case "icmp", "ttl":
-				return IPv4
-			case "icmp6", "hl", "rt":
-				return IPv6
+			if m := modules[value]; m != nil && m.family != FamilyUnknown {
+				return m.family
 			}
 		case "-j":
-			switch value {
-			case "TTL":
-				return IPv4
-			case "HL":
-				return IPv6
+			if t := targets[value]; t != nil && t.family != FamilyUnknown {
+				return t.family
 			}
 		case "--reject-with":
 			switch {

@@ -111,27 +111,22 @@ func anICMPType(names map[string]ICMPType) kind[ICMPType] {
 	}}
 }
 
-var _ = addMatch(&module{
-	name: "icmp", family: IPv4, implied: protoICMP,
-	shapes:  map[string]shape{"--icmp-type": notOne},
-	phrases: map[string]phrase{"icmp": icmpPhrase("icmp", "--icmp-type"), "icmptype": icmpNumber("icmp", "--icmp-type")},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m icmp", protoICMP)
-		v, negated := sole(s, "--icmp-type", anICMPType(icmpNames))
-		return ICMP{v, negated}
-	},
-})
+var _ = addMatch(icmpModule("icmp", IPv4, protoICMP, "icmp", "--icmp-type", icmpNames, func(m ICMP) Match { return m }))
+var _ = addMatch(icmpModule("icmp6", IPv6, protoICMPv6, "ipv6-icmp", "--icmpv6-type", icmp6Names, func(m ICMP) Match { return ICMP6(m) }))
 
-var _ = addMatch(&module{
-	name: "icmp6", family: IPv6, implied: protoICMPv6,
-	shapes:  map[string]shape{"--icmpv6-type": notOne},
-	phrases: map[string]phrase{"ipv6-icmp": icmpPhrase("icmp6", "--icmpv6-type"), "ipv6-icmptype": icmpNumber("icmp6", "--icmpv6-type")},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m icmp6", protoICMPv6)
-		v, negated := sole(s, "--icmpv6-type", anICMPType(icmp6Names))
-		return ICMP6{v, negated}
-	},
-})
+// icmpModule is a module whose listings begin with a word, alone or with "type" behind it.
+func icmpModule(name string, f Family, protocol uint8, word, option string, names map[string]ICMPType, of func(ICMP) Match) *module {
+	return &module{
+		name: name, family: f, implied: protocol,
+		shapes:  map[string]shape{option: notOne},
+		phrases: map[string]phrase{word: icmpPhrase(name, option, names), word + "type": icmpNumber(name, option)},
+		build: func(s *section) Match {
+			s.needs(s.name, "-m "+name, protocol)
+			v, negated := sole(s, option, anICMPType(names))
+			return of(ICMP{v, negated})
+		},
+	}
+}
 
 func (ICMP) module() string   { return "icmp" }
 func (m ICMP) write(w *words) { w.option(m.Negated, "--icmp-type", m.Type.String()) }
@@ -153,11 +148,7 @@ func (m ICMP6) write(w *words) { w.option(m.Negated, "--icmpv6-type", m.Type.Str
 func (m ICMP6) test(c *Context) Truth { return ICMP(m).test(c) }
 
 // icmpPhrase reads "icmp echo-request", "icmp !any", "icmp !type 3 code 4".
-func icmpPhrase(module, option string) phrase {
-	names := icmpNames
-	if module == "icmp6" {
-		names = icmp6Names
-	}
+func icmpPhrase(module, option string, names map[string]ICMPType) phrase {
 	number := icmpNumber(module, option)
 	return func(w *wording, negated bool) bool {
 		switch {
