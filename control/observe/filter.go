@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -274,4 +275,41 @@ func (f *Filter) matchPods(fl *flow.Flow, names flow.Names) bool {
 func (x PodPattern) Match(pod string) bool {
 	namespace, name, ok := strings.Cut(pod, "/")
 	return ok && name == x.Name && (x.Namespace == "" || x.Namespace == namespace)
+}
+
+// MatchRecord is [Filter.Match] for a record, with the names that it has; Nodes count, too.
+func (f *Filter) MatchRecord(r *flow.Record) bool {
+	return f.MatchNode(r.Node) && f.MatchTime(*r.Time) &&
+		named(f.Protocols, r.Protocol) && named(f.Verdicts, r.Verdict) && named(f.Reasons, r.Reason) &&
+		one(f.States, r.State()) && f.matchAddresses(r) && f.matchNames(r)
+}
+
+// named reports whether the value with the name is in the list; an empty list has all.
+func named[T fmt.Stringer](list []T, name string) bool {
+	return some(list, func(v T) bool { return v.String() == name })
+}
+
+func (f *Filter) matchAddresses(r *flow.Record) bool {
+	if len(f.Sources)+len(f.Destinations)+len(f.Ports)+len(f.Endpoints) == 0 {
+		return true
+	}
+	of := func(list []AddressPattern, address string, o flow.Owner) bool {
+		a, err := netip.ParseAddrPort(address)
+		return some(list, func(x AddressPattern) bool { return err == nil && x.Match(a, o) })
+	}
+	destination, _ := netip.ParseAddrPort(r.Destination) // 0 is no port of a filter
+	return of(f.Sources, r.Source, flow.Owner{Pod: r.SourcePod, Node: r.SourceNode, Host: r.SourceHost}) &&
+		of(f.Destinations, r.Destination, flow.Owner{}) && one(f.Ports, destination.Port()) &&
+		of(f.Endpoints, r.Endpoint, flow.Owner{Pod: r.Pod, Node: r.EndpointNode})
+}
+
+func (f *Filter) matchNames(r *flow.Record) bool {
+	namespace, rest, isService := strings.Cut(r.Service, "/")
+	name, port, _ := strings.Cut(rest, ":")
+	service := decision.ServicePortName{Namespace: namespace, Name: name, Port: port}
+	return some(f.Services, func(x ServicePattern) bool { return isService && x.Match(service) }) &&
+		some(f.Pods, func(x PodPattern) bool { return x.Match(r.SourcePod) || x.Match(r.Pod) }) &&
+		some(f.Namespaces, func(n string) bool {
+			return isService && namespace == n || strings.HasPrefix(r.SourcePod, n+"/") || strings.HasPrefix(r.Pod, n+"/")
+		})
 }

@@ -203,9 +203,6 @@ func writeUsage(c *cobra.Command) error {
 	if c.HasAvailableLocalFlags() {
 		b.WriteString("\n\nFlags:\n" + strings.TrimRight(usage.Flags(c.LocalFlags()), " \n"))
 	}
-	if c.HasAvailableInheritedFlags() {
-		b.WriteString("\n\nGlobal Flags:\n" + strings.TrimRight(c.InheritedFlags().FlagUsages(), " \n"))
-	}
 	if c.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "\n\nUse \"%s [command] --help\" for more information about a command.", c.CommandPath())
 	}

@@ -38,7 +38,7 @@ func TestMatches(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := Matches(f, r); got != want {
+			if got := f.MatchRecord(r); got != want {
 				t.Errorf("%+v: %t, want %t", q, got, want)
 			}
 		}

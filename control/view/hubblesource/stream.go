@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/history"
 	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi/hubblepb"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -124,7 +123,7 @@ func (t *tracker) list(f *observe.Filter, leftOut map[string]uint64) (records []
 	for _, c := range t.begun {
 		r := c.record(0, c.life())
 		switch {
-		case !history.Matches(f, r):
+		case !f.MatchRecord(r):
 		case f.ServicesOnly && r.Reason == decision.NotAService.String():
 			leftOut[r.Node]++
 		default:
@@ -262,7 +261,7 @@ func (w *follower) send(c *connection, what flow.Event, life flow.Life) {
 		return
 	}
 	r, now := c.record(what, life), w.now()
-	if !history.Matches(w.filter, r) {
+	if !w.filter.MatchRecord(r) {
 		return
 	}
 	decides := what.IsDecision()
