@@ -84,7 +84,7 @@ func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 	var beside, itself []string
 	for _, ep := range d.ServicePort.UsableEndpoints(d.Policy) {
 		switch a := ep.AddrPort.Addr(); {
-		case w.nodes.Node(a) != "":
+		case w.nodes.Node(a) != "", w.from.pod != nil && w.from.pod.Spec.HostNetwork:
 		case a == p.Source.Addr():
 			itself = append(itself, ep.AddrPort.String())
 		case placed && !marked && w.home(&ep) == node:

@@ -35,7 +35,8 @@ var (
 	matchPhrases = make(map[string]phrase)
 )
 
-func addMatch(m *module) *module {
+// addMatch and addTarget return a value for the variables that call them, in the files of the modules.
+func addMatch(m *module) *module { //nolint:unparam // see above
 	modules[m.name] = m
 	maps.Copy(matchPhrases, m.phrases)
 	return m
