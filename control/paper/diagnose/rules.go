@@ -92,6 +92,9 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 			unclear[reasonText(l, true)] = true
 		}
 	}
+	for _, f := range below {
+		e.Not = append(e.Not, f.Text)
+	}
 	e.Unclear = len(unclear) + len(below)
 	return found, e, nil
 }
