@@ -62,7 +62,10 @@ func readTables(text, usual string) tables {
 		cells := between.Split(strings.TrimLeft(line, " "), -1)
 		switch {
 		case tableHead.MatchString(line):
-			columns, head = strings.Split(strings.ReplaceAll(strings.Join(cells, "\n"), "_", "-"), "\n"), line // CLUSTER_IP before kubectl 1.3
+			columns, head = cells, line
+			for i := range columns { // CLUSTER_IP before kubectl 1.3
+				columns[i] = strings.ReplaceAll(columns[i], "_", "-")
+			}
 		case prompt.MatchString(line + "\n"):
 			columns, namespace = nil, ""
 			if m := namespaceFlag.FindStringSubmatch(line); m != nil {
