@@ -36,6 +36,7 @@ var about = map[string]string{
 	"addr.txt":               "addresses: ip addr",
 	LinkFile:                 "devices: ip -j -d link",
 	"link.txt":               "devices: ip link",
+	"qdisc.txt":              "queueing disciplines of devices: tc qdisc",
 	"route4.json":            "routes of all tables: ip -j -4 route",
 	"route4.txt":             "routes of all tables: ip -4 route",
 	"route6.json":            "routes of all tables: ip -j -6 route",

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,7 +12,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
 
@@ -80,7 +83,7 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 	found = slices.Concat(found, strayFindings(s), unansweredFindings(s))
 	var below []Finding
 	if s.Ports > 0 {
-		below = belowNetwork(dumps)
+		below = belowNetwork(dumps, known.Host)
 	}
 	found = append(found, below...)
 	Sort(found)
@@ -256,8 +259,9 @@ func linesText(lines []int) string {
 	return audit.Issue{Lines: lines}.String()
 }
 
-// belowNetwork are about the tables of nftables whose rules see packets before or below those that were followed, and may drop them.
-func belowNetwork(dumps []*iptables.Dump) (found []Finding) {
+// belowNetwork are about what sees packets before or below the rules that were followed, and may drop them: tables of nftables, and
+// programs on the devices of the host, if that is known.
+func belowNetwork(dumps []*iptables.Dump, host *netfilter.Host) (found []Finding) {
 	for _, d := range dumps {
 		if d.Ruleset == nil {
 			continue
@@ -271,6 +275,20 @@ func belowNetwork(dumps []*iptables.Dump) (found []Finding) {
 				found = append(found, f)
 			}
 		}
+	}
+	var programs []string
+	on := make(map[string][]string)
+	for _, i := range cmp.Or(host, new(netfilter.Host)).Interfaces {
+		for _, program := range i.Programs {
+			programs, on[program] = distinct.Append(programs, program), append(on[program], i.Name)
+		}
+	}
+	for _, program := range programs {
+		found = append(found, Finding{
+			Code: HostRuleUnclear,
+			Text: fmt.Sprintf("%s on %s may drop packets, or send them elsewhere, and was not followed", program, nearest.Few(on[program])),
+			Do:   fmt.Sprintf("look at what it does: ip -d link show %[1]s; tc -s qdisc show dev %[1]s; tc filter show dev %[1]s ingress (or egress)", on[program][0]),
+		})
 	}
 	return found
 }

@@ -215,9 +215,9 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		a.Notes = append(a.Notes, notes...)
 		a.Unless = cmp.Or(a.Unless, "a rule of "+n.Node+", whose effect is not known, keeps packets from it")
 	}
-	for _, f := range belowNetwork(n.Dumps) {
+	for _, f := range belowNetwork(n.Dumps, n.Known.Host) {
 		a.Notes = append(a.Notes, f)
-		a.Unless = cmp.Or(a.Unless, "rules of "+n.Node+" below the network layer, which were not followed, drop its packets")
+		a.Unless = cmp.Or(a.Unless, n.Node+" drops its packets below the network layer, where they were not followed")
 	}
 	return nil
 }

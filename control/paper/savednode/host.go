@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -125,6 +126,11 @@ func (n *Node) addAddresses(h *netfilter.Host) error {
 	}
 	if err := h.Read(bytes.NewReader(text)); err != nil {
 		return fmt.Errorf("%s: %w", n.file(name), err)
+	}
+	for line := range strings.Lines(string(n.bundle.File("qdisc.txt"))) { // "qdisc clsact ffff: dev eth0 parent ffff:fff1"
+		if words := strings.Fields(line); after(words, "qdisc") != "" {
+			h.AddQdisc(after(words, "dev"), after(words, "qdisc"))
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package savednode
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,7 +48,7 @@ func addressesOf(text []byte) []byte {
 		case line[0] != ' ' && line[0] != '\t': // "2: eth0@if3: <UP> mtu 1500"
 			name, _, _ := strings.Cut(strings.TrimSuffix(words[1], ":"), "@")
 			addresses = nil
-			list = append(list, map[string]any{"ifname": name, "addr_info": addresses})
+			list = append(list, map[string]any{"ifname": name, "addr_info": addresses, "qdisc": after(words, "qdisc"), "xdp": programOf(words)})
 		case len(list) == 0:
 		case words[0] == "inet" || words[0] == "inet6":
 			addresses = append(addresses, addressOf(words))
@@ -55,6 +56,24 @@ func addressesOf(text []byte) []byte {
 		}
 	}
 	return encoded(text, list)
+}
+
+// after is the word after another one; empty: there is none.
+func after(words []string, word string) string {
+	if i := slices.Index(words, word); i >= 0 && i+1 < len(words) {
+		return words[i+1]
+	}
+	return ""
+}
+
+// programOf reads "xdp/id:12", or "xdpgeneric/id:12", as iproute2 prints the program on a device.
+func programOf(words []string) map[string]any {
+	for _, w := range words {
+		if mode, id, ok := strings.Cut(w, "/id:"); ok && strings.HasPrefix(mode, "xdp") {
+			return map[string]any{"prog": map[string]any{"id": integer(id)}}
+		}
+	}
+	return nil
 }
 
 // addressOf reads "inet 10.0.0.1 peer 10.0.0.2/32 scope global secondary eth0".

@@ -31,7 +31,7 @@ get nftables.json nft -a -j list ruleset
 if [ -e /proc/net/ip_vs ]; then get ipvsadm-save.txt ipvsadm -Sn; get ipvsadm-stats.txt ipvsadm -Ln --stats; fi
 get ipset-save.txt ipset save
 get_ip addr addr
-get link.json ip -j -d link || get link.txt ip link
+get link.json ip -j -d link || get link.txt ip link; get qdisc.txt tc qdisc show
 for v in 4 6; do
 	get_ip "route$v" "-$v" route show table all; get_ip "rule$v" "-$v" rule; get_ip "neigh$v" "-$v" neigh
 	get "conntrack$v.txt" conntrack -L -f "ipv$v" -o extended

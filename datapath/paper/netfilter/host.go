@@ -97,6 +97,9 @@ type Interface struct {
 	PointToPoint bool
 	// Group is its group (ip link set group); nil: not known.
 	Group *uint32
+	// Programs see its packets besides the rules, and may drop them or send them elsewhere: "XDP program 12", "qdisc netem". They are not
+	// followed.
+	Programs []string
 }
 
 // known reports whether an address of the family is known besides those that every host has.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/distinct"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
@@ -44,6 +45,12 @@ type ipObject struct {
 	Address  string   `json:"address"`
 	Flags    []string `json:"flags"`
 	Group    string   `json:"group"`
+	Qdisc    string   `json:"qdisc"` // the one at its root
+	XDP      struct {
+		Program struct {
+			ID int `json:"id"`
+		} `json:"prog"`
+	} `json:"xdp"`
 	AddrInfo []struct {
 		Local         string `json:"local"`
 		Address       string `json:"address"` // of the peer
@@ -100,6 +107,10 @@ func (h *Host) readInterface(o *ipObject) error {
 		group := uint32(n)
 		i.Group = &group
 	}
+	if id := o.XDP.Program.ID; id != 0 {
+		i.Programs = append(i.Programs, fmt.Sprintf("XDP program %d", id))
+	}
+	i.addQdisc(o.Qdisc)
 	for _, a := range o.AddrInfo {
 		addr, err := netip.ParseAddr(a.Local)
 		if err != nil {
@@ -122,6 +133,21 @@ func (h *Host) readInterface(o *ipObject) error {
 	}
 	h.Interfaces = append(h.Interfaces, i)
 	return nil
+}
+
+// AddQdisc notes that a device has a queueing discipline of a kind, as tc qdisc lists them. Only those matter that have filters, or
+// that drop packets without congestion.
+func (h *Host) AddQdisc(device, kind string) {
+	if i := h.device(device); i != nil {
+		i.addQdisc(kind)
+	}
+}
+
+func (i *Interface) addQdisc(kind string) {
+	switch kind {
+	case "clsact", "ingress", "netem":
+		i.Programs = distinct.Append(i.Programs, "qdisc "+kind)
+	}
 }
 
 // ipRouteTypes are the types of `ip route` that are not those of unicast routes.
