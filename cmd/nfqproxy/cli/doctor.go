@@ -66,8 +66,8 @@ entries with the Services, and names entries that contradict them: give --object
 With --node, it does the same for a bundle from nfqproxy collect, with the node's
 addresses, routes, sysctls, virtual servers and connection entries. For a directory with
 the bundles of several nodes, it lists each cause once, with the nodes that have it. With
---objects or --kubeconfig in addition to --rules or --node, it also compares the node's
-rules or virtual servers with the objects.
+--objects or --kubeconfig in addition to --rules or --node, it checks the objects, too, and
+compares the node's rules or virtual servers with them.
 
 The exit code is 0 if there are no errors or warnings, 1 if there are, and 2 if the command
 fails.`,

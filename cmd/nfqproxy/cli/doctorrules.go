@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
@@ -26,7 +27,8 @@ import (
 // half of it.
 const rulesMemory = 800 << 20
 
-// ofRules returns the findings about dumps or bundles, and the scope of the examination of each family of each node.
+// ofRules returns the findings about dumps or bundles and about the objects, if there are some, and the scope of the examination of
+// each family of each node.
 func (f *doctorFlags) ofRules(ctx context.Context, stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	path, flag := bundleIn(f.table.name), "--rules"
 	if path != "" {
@@ -45,6 +47,38 @@ func (f *doctorFlags) ofRules(ctx context.Context, stdin io.Reader, stderr io.Wr
 		}
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
+	found, examined, err = f.ofNodes(path, objects, stdin, stderr)
+	if err != nil || objects == nil {
+		return found, examined, err
+	}
+	about, err := f.ofObjects(ctx, objects)
+	return append(diagnose.Unexplained(found, about), about...), examined, err
+}
+
+// ofObjects returns the findings about objects that the rules were compared with.
+func (f *doctorFlags) ofObjects(ctx context.Context, objects *manifest.Objects) ([]diagnose.Finding, error) {
+	t := f.table
+	if bundleIn(t.name) != "" {
+		t.name = ""
+	}
+	config, err := t.configure(objects)
+	if err == nil && len(t.objects) > 0 {
+		err = objects.Complete(config.ClusterCIDRs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := findings.Doctor{Objects: func(context.Context) (*manifest.Objects, servicetable.NodeConfig, error) { return objects, config, nil }}
+	list, err := d.Findings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	notShown := func(d diagnose.Finding) bool { return d.Code == diagnose.NotShown } // the rules show it
+	return slices.DeleteFunc(list.Findings, notShown), nil
+}
+
+// ofNodes returns the findings about dumps, or about the bundles at a path, compared with objects if there are some.
+func (f *doctorFlags) ofNodes(path string, objects *manifest.Objects, stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	if path == "" && len(f.rules) == 0 {
 		return f.examine(new(ruleInput), objects, stderr)
 	}

@@ -31,7 +31,7 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 		}
 	}
 	if len(svc.Spec.Selector) == 0 {
-		if len(found) == 0 && isAPIServer(svc) && c.lacksSlices(svc) {
+		if len(found) == 0 && c.lacksSlices(svc) && (isAPIServer(svc) || !c.isUnsubmitted(svc)) {
 			return false, notShown(svc, "")
 		}
 		if len(found) == 0 {

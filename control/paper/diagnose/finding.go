@@ -220,6 +220,7 @@ type Finding struct {
 	// Ignored names the mark that declares it as intended, as "annotation nfqproxy.io/ignore-findings of Service shop/web"; empty: nothing.
 	Ignored string `json:"ignored,omitempty"`
 
+	service   string // the title of the service whose connections rules refuse
 	aboutHost bool
 	noRule    bool // kube-proxy's rules lack something, and no rule is the reason
 }

@@ -154,18 +154,26 @@ func withoutEndpoints(s *survey.Survey) (found []Finding) {
 			do = "the API servers write its endpoints: check that one runs, and that the address it announces (--advertise-address) is of the cluster IP's family: kubectl -n default get endpointslices"
 		}
 		found = append(found, Finding{
-			Code: NoEndpoints, Do: do,
+			Code: NoEndpoints, Do: do, service: d.Title,
 			Text: fmt.Sprintf("%s%s has no endpoints: kube-proxy's rules reject connections to %s", linesText(d.Lines), d.Title, nearest.Few(d.To)),
 		})
 	}
 	for _, d := range s.NoneHere {
 		found = append(found, Finding{
-			Code: NodesWithout,
+			Code: NodesWithout, service: d.Title,
 			Text: fmt.Sprintf("%s%s has traffic policy Local and no endpoint on this node: kube-proxy's rules drop connections to %s", linesText(d.Lines), d.Title, nearest.Few(d.To)),
 			Do:   "send connections to nodes with an endpoint (load balancers ask the health check node port), run a Pod on each node, or set the policy to Cluster",
 		})
 	}
 	return found
+}
+
+// Unexplained leaves out the findings about rules that refuse connections to a Service of which the objects show what is wrong.
+func Unexplained(ofRules, ofObjects []Finding) []Finding {
+	return slices.DeleteFunc(slices.Clone(ofRules), func(f Finding) bool {
+		service, _, _ := strings.Cut(f.service, ":")
+		return service != "" && slices.ContainsFunc(ofObjects, func(o Finding) bool { return o.Object == "Service "+service && o.Code.Severity() == Error })
+	})
 }
 
 // The finding PodsOutside, from rules or from objects.
