@@ -3,6 +3,7 @@ package diagnose
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -50,7 +51,7 @@ func TestCutOff(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		c := New(objects, servicetable.NodeConfig{})
 		if answered {
-			c.Observe([]*flow.Record{{Endpoint: "10.244.1.5:5432", Protocol: "TCP", Life: &flow.Life{State: flow.Closed, Answered: true}}})
+			c.Observe([]*flow.Record{{Endpoint: "10.244.1.5:5432", Protocol: "TCP", Life: &flow.Life{State: flow.Closed, Answered: true}}}, time.Time{})
 		}
 		a, err := c.Why(Question{From: "10.244.9.9", To: "10.244.1.5:5432"})
 		if err != nil {

@@ -5,8 +5,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
@@ -106,13 +108,28 @@ func TestObjectToLookAt(t *testing.T) {
 	const endpoint = "{addresses: [10.244.1.2], nodeName: node-a, conditions: {ready: true}, targetRef: {kind: Pod, namespace: shop, name: web-1}}"
 	for address, want := range map[string]string{"10.244.1.2": "Pod shop/web-1", "172.20.0.2": "Node node-a", "192.0.2.7": "Service shop/web"} {
 		c := broken(t, edit{endpoint, "{addresses: [" + address + "], conditions: {ready: true}}"})
-		c.Observe([]*flow.Record{{Endpoint: address + ":8080", Protocol: "TCP", Life: &flow.Life{State: flow.Refused}}})
+		c.Observe([]*flow.Record{{Endpoint: address + ":8080", Protocol: "TCP", Life: &flow.Life{State: flow.Refused}}}, time.Time{})
 		a, err := c.Why(Question{From: "shop/client", To: "web.shop:80"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(a.Notes) == 0 || a.Notes[0].Code != Refuses || a.Notes[0].Object != want {
 			t.Errorf("%s: %+v, want a note about %s", address, a.Notes, want)
+		}
+	}
+}
+
+// TestAge: what flows showed some time ago may be over, so the finding says when it was.
+func TestAge(t *testing.T) {
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	for age, want := range map[time.Duration]string{time.Second: "(1 of the last 1)", 130 * time.Second: "(1 of the last 1, the latest 130 s ago)"} {
+		c := broken(t)
+		c.Observe([]*flow.Record{
+			{Time: new(now.Add(-age)), Endpoint: "10.244.1.2:8080", Protocol: "TCP", Life: &flow.Life{State: flow.Refused}},
+			{Time: new(now), Endpoint: "10.244.1.2:8080", Protocol: "TCP", Life: &flow.Life{State: flow.Decided}},
+		}, now)
+		if f, _ := c.observed("10.244.1.2:8080", decision.TCP); f == nil || !strings.Contains(f.Text, want) {
+			t.Errorf("%+v, want %s", f, want)
 		}
 	}
 }
@@ -140,7 +157,7 @@ func TestHeadline(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := broken(t, tt.edits...)
-			c.Observe(tt.records)
+			c.Observe(tt.records, time.Time{})
 			a, err := c.Why(Question{From: "shop/client", To: tt.to})
 			if err != nil {
 				t.Fatal(err)

@@ -246,7 +246,11 @@ func (d *Doctor) cluster(ctx context.Context, seen *recent) (*diagnose.Cluster, 
 		return nil, nil, err
 	}
 	c := diagnose.New(objects, config)
-	c.Observe(seen.records)
+	var now time.Time
+	if d.At.IsZero() {
+		now = time.Now()
+	}
+	c.Observe(seen.records, now)
 	seen.replaced = make(map[diagnose.Finding]bool)
 	for _, b := range seen.blamed {
 		f := b.Finding
