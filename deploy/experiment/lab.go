@@ -48,7 +48,7 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 			return
 		}
 	}
-	objects, err := labfile.LoadOnce(stdin, paths, lab.Validate)
+	objects, err := labfile.LoadOnce(stdin, paths)
 	if err != nil {
 		p.Fail("cluster.lab", "%w", err)
 		return

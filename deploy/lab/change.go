@@ -101,7 +101,7 @@ func named[T any](kind, name string, items []T, fullName func(*T) string) (*T, e
 	case len(names) == 0:
 		return nil, fmt.Errorf("no %s %q: the lab has none", kind, name)
 	}
-	return nil, fmt.Errorf("no %s %q%s; the lab has %s", kind, name, nearest.Hint(name, names), some(names))
+	return nil, fmt.Errorf("no %s %q%s; the lab has %s", kind, name, nearest.Hint(name, names), nearest.Some(names))
 }
 
 // hostField is a field of a pod or client in a mistake, by the host's number.
@@ -277,7 +277,7 @@ func (s *Spec) validate(f *Fault) error {
 		return invalid("host", err)
 	}
 	f.Host = host
-	if kind, _ := labapi.FaultKindOf(f.Kind); host == routerName || kind.NodesOnly && s.node(host) == nil {
+	if kind, _ := labapi.FaultKindOf(f.Kind); host == labfile.Router || kind.NodesOnly && s.node(host) == nil {
 		return invalid("host", fmt.Errorf("%s is not a node: the fault %s is only for nodes", host, f.Kind))
 	}
 	f.Text = f.String()

@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // cluster is what a lab has of its objects, for its DNS and for the identities of its hosts.
@@ -54,7 +55,7 @@ func (l *Lab) identify(spec *Spec) error {
 		p := &spec.Pods[i]
 		set(p.FullName(), podIdentity(p, state.pods[p.FullName()], state.servers))
 	}
-	set(routerName, spec.machineIdentity(routerName))
+	set(labfile.Router, spec.machineIdentity(labfile.Router))
 	for i := range spec.Nodes {
 		set(spec.Nodes[i].Name, spec.machineIdentity(spec.Nodes[i].Name))
 	}
@@ -116,7 +117,7 @@ func (l *Lab) serverAt(to netip.AddrPort, protocol decision.Protocol) labapi.Ser
 func (s *Spec) serverOf(at netip.AddrPort, protocol decision.Protocol) (labapi.Server, bool) {
 	for _, m := range s.machines() {
 		if slices.Contains(m.addresses, at.Addr()) {
-			if i := portAt(m.ports, at.Port(), protocol); i >= 0 {
+			if i := labfile.PortAt(m.ports, at.Port(), protocol); i >= 0 {
 				return m.ports[i].Server, true
 			}
 		}

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // FilesStatus is the state of a lab's files since its start. The zero value: all of them are
@@ -49,30 +49,13 @@ type filesWatch struct {
 
 // problems are the mistakes in the files, which have been read with a result: objects or an error.
 func problems(file *File, o *manifest.Objects, err error) []string {
-	if errs, ok := errors.AsType[manifest.Errors](err); ok {
-		err = ofLab(file.Path, errs)
-	}
 	switch {
 	case err != nil:
-		return strings.Split(err.Error(), "\n")
+		return strings.Split(labfile.FirstDocument(file.Path, err).Error(), "\n")
 	case o.Lab == nil:
 		return []string{file.Path + ": the Lab is missing"}
 	}
 	return nil
-}
-
-// ofLab are errors with those of a lab file's first document without its number.
-func ofLab(file string, errs manifest.Errors) manifest.Errors {
-	var all manifest.Errors
-	for _, e := range errs {
-		if e.File == file && e.Document == 1 {
-			c := *e
-			c.Document, c.Object = 0, ""
-			e = &c
-		}
-		all = append(all, e)
-	}
-	return all
 }
 
 // most returns the first lines of many.

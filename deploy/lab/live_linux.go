@@ -50,7 +50,7 @@ func (l *Lab) goLive() error {
 	if err := l.Spec().requireRules(); err != nil {
 		return err
 	}
-	source := labfile.NewWrittenSource(Validate, l.file.ObjectPaths()...)
+	source := labfile.NewWrittenSource(l.file.ObjectPaths()...)
 	written, err := source.Load()
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	for _, name := range ended {
 		changes = append(changes, fmt.Sprintf("pod %s has ended", name))
 	}
-	if errs := Validate((*labfile.Lab)(next.spec)); len(errs) > 0 {
+	if errs := (*labfile.Lab)(next.spec).Validate(); len(errs) > 0 {
 		return nil, invalid("", next.spec.withNames(errs))
 	}
 	objects, err := next.objects(v.slices, now)

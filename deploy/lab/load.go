@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/derivation"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -27,7 +26,7 @@ type File struct {
 	Path string
 	Data []byte
 	Spec *Spec
-	// Guesses are the guesses of a lab derived from objects: see [Derive].
+	// Guesses are the guesses of a lab derived from objects: see [derivation.Derive].
 	Guesses []string
 }
 
@@ -77,7 +76,7 @@ func Load(nameOrPath string) (*File, error) {
 // FromObjects derives a lab from the Kubernetes objects in files and directories. It has no
 // file yet. Its name is o.Name or, if that is empty, that of the first path. It names the
 // paths relative to dir, the directory of its future file; empty: absolutely.
-func FromObjects(paths []string, dir string, o DeriveOptions) (*File, error) {
+func FromObjects(paths []string, dir string, o derivation.Options) (*File, error) {
 	objects, err := labfile.Load(paths)
 	if err != nil {
 		return nil, err
@@ -85,7 +84,7 @@ func FromObjects(paths []string, dir string, o DeriveOptions) (*File, error) {
 	if o.Name == "" {
 		o.Name = nameFor(paths[0])
 	}
-	spec, guesses, err := Derive(objects, o)
+	spec, guesses, err := derivation.Derive(objects, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
 	}
@@ -142,11 +141,8 @@ func (f *File) ObjectPaths() []string {
 // Parse reads the first document of a lab file and validates it. The error is a
 // [manifest.Errors]; name is the file's name in it.
 func Parse(name string, data []byte) (*Spec, error) {
-	lab, err := labfile.Parse(name, data, Validate)
-	if errs, ok := errors.AsType[manifest.Errors](err); ok {
-		err = ofLab(name, errs)
-	}
-	return (*Spec)(lab), err
+	l, err := labfile.Parse(name, data)
+	return (*Spec)(l), err
 }
 
 // DefaultPage is the default address of a lab's page.
@@ -158,7 +154,7 @@ type RunOptions struct {
 	// Objects are files and directories with Kubernetes objects to derive the lab from, with
 	// the options Derive.
 	Objects []string
-	Derive  DeriveOptions
+	Derive  derivation.Options
 	// Page is the address of the web page and of the flow API of all nodes: a loopback address
 	// and a port; empty: [DefaultPage] or, if that is in use, any port.
 	Page   string

@@ -29,6 +29,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // listenPage listens at the address of the page, outside of the lab's namespaces.
@@ -191,7 +192,7 @@ func newOwners(s *Spec) *owners {
 	for _, n := range s.Nodes {
 		for _, p := range n.PodCIDRs {
 			if !p.IsSingleIP() {
-				byAddress[gateway(p)] = flow.Owner{Node: n.Name}
+				byAddress[labfile.Gateway(p)] = flow.Owner{Node: n.Name}
 			}
 		}
 	}

@@ -5,11 +5,12 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // podAt finds the pod that has an address; nil: none.
@@ -33,7 +34,7 @@ func (s *Spec) servedBy(svc *decision.ServicePort, kind labapi.Server) bool {
 		if p == nil {
 			return false
 		}
-		if i := portAt(p.Ports, e.AddrPort.Port(), svc.Protocol); i < 0 || p.Ports[i].Server != kind {
+		if i := labfile.PortAt(p.Ports, e.AddrPort.Port(), svc.Protocol); i < 0 || p.Ports[i].Server != kind {
 			return false
 		}
 	}
@@ -117,15 +118,6 @@ func (s *Spec) nodePortTarget(svc *decision.ServicePort, suits func(*Node) bool)
 	return found, at
 }
 
-// some joins the first of many.
-func some(list []string) string {
-	const most = 5
-	if n := len(list) - most; n > 1 {
-		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), n)
-	}
-	return strings.Join(list, ", ")
-}
-
 // writeMap writes the hosts and services of a lab.
 func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -137,7 +129,7 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 				pods = append(pods, p.Name+" "+texts(p.Addresses))
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), some(pods))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), nearest.Some(pods))
 	}
 	for _, c := range s.Clients {
 		fmt.Fprintf(t, "%s\t%s\t(outside)\n", c.Name, texts(c.Addresses))
@@ -155,7 +147,7 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 		if len(endpoints) == 0 {
 			endpoints = []string{"none"}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", svc.Name, at, some(endpoints))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", svc.Name, at, nearest.Some(endpoints))
 	}
 	if err := t.Flush(); err != nil || !s.Proxy.NoHairpinMasquerade {
 		return err
@@ -167,7 +159,7 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 // hasDNS reports whether pods of the lab find names in DNS.
 func (s *Spec) hasDNS(services []*decision.ServicePort) bool {
 	return slices.ContainsFunc(services, func(svc *decision.ServicePort) bool {
-		return svc.Name.Service() == clusterDNS && s.servedBy(svc, labapi.DNSServer)
+		return svc.Name.Service() == labfile.ClusterDNS && s.servedBy(svc, labapi.DNSServer)
 	})
 }
 

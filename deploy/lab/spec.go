@@ -83,7 +83,7 @@ func (s *Spec) Hosts() []string {
 	for _, h := range s.machines() {
 		names = append(names, h.Who())
 	}
-	return append(names, routerName)
+	return append(names, labfile.Router)
 }
 
 // node finds a node of the lab.

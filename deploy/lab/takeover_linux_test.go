@@ -94,7 +94,7 @@ func TestTakeOver(t *testing.T) {
 	expect("web", "web-x 10.244.0.2")
 	// A file that differs from what the controller would make is in force as it is.
 	l.save(strings.Replace(taken, "{addresses: [10.244.0.2]}, {addresses: [10.244.1.2], conditions: {ready: true}}, {addresses: [10.244.1.3]}", "{addresses: [10.244.0.2]}", 1))
-	written, err := labfile.NewWrittenSource(Validate, l.file.ObjectPaths()...).Load()
+	written, err := labfile.NewWrittenSource(l.file.ObjectPaths()...).Load()
 	if err != nil {
 		t.Fatal(err)
 	}

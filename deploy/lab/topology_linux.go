@@ -9,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // hostDevice is the uplink of every host and pod. A node has one more device for each of its
@@ -163,7 +164,7 @@ var forwarding = []sysctl{
 var conntrackAccounting = []sysctl{{"net.netfilter.nf_conntrack_acct", "1"}}
 
 func (t *topology) buildRouter() error {
-	h, err := t.make(routerName)
+	h, err := t.make(labfile.Router)
 	if err != nil {
 		return err
 	}
@@ -194,7 +195,7 @@ func (t *topology) attach(name string, addresses []netip.Addr) (*attached, error
 		return nil, err
 	}
 	for _, a := range addresses {
-		network := t.spec.network(a)
+		network := (*labfile.Lab)(t.spec).Network(a)
 		err := errors.Join(
 			n.AddAddress(hostDevice, netip.PrefixFrom(a, network.CIDR.Bits())),
 			n.AddRoute(netns.Route{Destination: everywhere(a), Via: network.Gateway, Link: hostDevice}),
@@ -297,7 +298,7 @@ func gatewayOf(n *Node, pod netip.Addr) (netip.Addr, error) {
 			own, _ := decision.AddressOf(n.Addresses, decision.FamilyOf(pod)) // there is one: see validation
 			return own, nil
 		default:
-			return gateway(c), nil
+			return labfile.Gateway(c), nil
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("pod address %s is not in the podCIDRs of node %s", pod, n.Name)
@@ -316,3 +317,6 @@ func (t *topology) addAddresses(pod string, addresses []netip.Addr) error {
 	}
 	return nil
 }
+
+// single is the prefix of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/derivation"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -51,16 +52,36 @@ func roundTrip(ctx context.Context, l *Lab, from, network string, to netip.AddrP
 	return a, err
 }
 
+// place is a server of a lab.
+type place struct {
+	who      string
+	pod      bool
+	at       netip.AddrPort
+	protocol decision.Protocol
+}
+
+func places(s *Spec) (all []place) {
+	for _, m := range s.machines() {
+		for _, a := range m.addresses {
+			for _, p := range m.ports {
+				all = append(all, place{m.Who(), m.Pod != "", netip.AddrPortFrom(a, p.Port), p.Protocol})
+			}
+		}
+	}
+	return all
+}
+
 // Every pod and node reaches every server as itself, without any proxy; clients
 // reach nodes and other clients, and pods only with routes.
 func TestTopology(t *testing.T) {
-	specs := map[string]*Spec{
-		"pods in the nodes' network": derived(t, nodeObject("node-a", "10.0.1.5", "")+nodeObject("node-b", "10.0.1.6", "")+
-			web+sliceObject("shop", "web", 80, "10.0.1.1 node-a web-1", "10.0.1.2 node-b web-2", "10.0.1.7 node-a web-3")),
-		"single addresses, IPv6": derived(t, nodeObject("node-a", "fd00:1::5", "")+nodeObject("node-b", "fd00:1::6", "")+
-			serviceObject("shop", "web", "fd00:96::20", 80)+sliceObject("shop", "web", 80, "fd00:1::7 node-a web-1", "fd00:1::8 node-b web-2")),
-		"rules": derived(t, web+sliceObject("shop", "web", 8080, "10.244.2.2", "10.244.1.2")+
-			serviceObject("default", "kubernetes", "10.96.0.1", 443)+sliceObject("default", "kubernetes", 6443, "172.20.0.4")),
+	specs := make(map[string]*Spec)
+	for _, name := range []string{"pods-in-the-nodes-network", "single-addresses-ipv6", "rules"} {
+		f, err := FromObjects([]string{"testdata/" + name + ".yaml"}, "", derivation.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Spec.Objects = nil // only the hosts matter
+		specs[name] = f.Spec
 	}
 	for _, name := range labs.Names() {
 		f, err := Load(name)

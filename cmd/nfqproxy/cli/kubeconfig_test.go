@@ -25,7 +25,7 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 
 // TestKubeconfig: why, doctor and explain ask the cluster that kubectl would, where nothing of nfqproxy is installed.
 func TestKubeconfig(t *testing.T) {
-	objects, err := labfile.LoadOnce(nil, []string{"../../../control/paper/diagnose/testdata/path.yaml"}, nil)
+	objects, err := labfile.LoadOnce(nil, []string{"../../../control/paper/diagnose/testdata/path.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/derivation"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -90,7 +91,7 @@ func (f *labFlags) options(args []string) (o lab.RunOptions, err error) {
 }
 
 // derive returns the options for labs derived from objects.
-func (f *labFlags) derive() (o lab.DeriveOptions, err error) {
+func (f *labFlags) derive() (o derivation.Options, err error) {
 	o.Namespaces = f.namespaces
 	for _, s := range f.services {
 		namespace, name, ok := strings.Cut(s, "/")

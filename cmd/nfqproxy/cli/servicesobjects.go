@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
-	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -23,7 +22,7 @@ func (f *servicesFlags) compare(stdin io.Reader, stderr io.Writer) (list []servi
 		return nil, nil
 	}
 	v := f.view
-	if v.objects, err = labfile.LoadOnce(stdin, f.objects, lab.Validate); err != nil {
+	if v.objects, err = labfile.LoadOnce(stdin, f.objects); err != nil {
 		return nil, fmt.Errorf("--objects: %w", err)
 	}
 	if len(v.objects.Services) == 0 {

@@ -49,7 +49,7 @@ func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 
 // read reads the objects from the files.
 func (f *tableFlags) read(stdin io.Reader) (*manifest.Objects, error) {
-	objects, err := labfile.LoadOnce(stdin, f.objects, lab.Validate)
+	objects, err := labfile.LoadOnce(stdin, f.objects)
 	if err != nil {
 		return nil, cmp.Or(foreignFile(f.objects, "--objects"), err)
 	}

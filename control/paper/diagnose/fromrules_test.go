@@ -18,7 +18,7 @@ const nodeWithPod = `{apiVersion: v1, kind: List, items: [
 
 // TestAddAddresses: addresses of Services, of IPVS's device and of the loopback device are not the node's.
 func TestAddAddresses(t *testing.T) {
-	objects, err := labfile.LoadOnce(strings.NewReader(nodeWithPod), []string{"-"}, nil)
+	objects, err := labfile.LoadOnce(strings.NewReader(nodeWithPod), []string{"-"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestAddAddresses(t *testing.T) {
 
 // TestCutOff: a node that is not ready may be off, unless a flow to its endpoint was answered.
 func TestCutOff(t *testing.T) {
-	objects, err := labfile.LoadOnce(strings.NewReader(nodeWithPod), []string{"-"}, nil)
+	objects, err := labfile.LoadOnce(strings.NewReader(nodeWithPod), []string{"-"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestHealthy(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			objects, err := labfile.LoadOnce(nil, []string{file}, nil)
+			objects, err := labfile.LoadOnce(nil, []string{file})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func TestLabs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, err := labfile.LoadOnce(bytes.NewReader(text), []string{"-"}, nil)
+		objects, err := labfile.LoadOnce(bytes.NewReader(text), []string{"-"})
 		if err != nil {
 			t.Fatal(err)
 		}

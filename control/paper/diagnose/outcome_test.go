@@ -175,7 +175,7 @@ func TestHeadline(t *testing.T) {
 
 // TestOutcomesOnTheWay: so are those about packets that two nodes may decide, and about source ranges.
 func TestOutcomesOnTheWay(t *testing.T) {
-	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"}, nil)
+	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

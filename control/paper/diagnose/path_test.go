@@ -18,7 +18,7 @@ import (
 
 // TestPath: the node that decides, those before it, and what the objects do not show.
 func TestPath(t *testing.T) {
-	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"}, nil)
+	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

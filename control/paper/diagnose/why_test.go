@@ -38,7 +38,7 @@ func broken(t *testing.T, edits ...edit) *Cluster {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := labfile.LoadOnce(nil, []string{file}, nil)
+	objects, err := labfile.LoadOnce(nil, []string{file})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package labfile reads lab files: a Lab, with its nodes, pods and clients, and the Kubernetes objects beside it. [Parse] reads
-// the Lab only. [Load] and its like read all, as package manifest does for objects, and [Of] is the Lab of what they return. All
-// of them read a Lab in the same way, as an extension of package manifest.
+// Package labfile reads, validates and writes lab files: a Lab, with its nodes, pods and clients, and the Kubernetes objects beside it.
+// [Parse] reads the Lab only. [Load] and its like read all, as package manifest does for objects, and [Of] is the Lab of what they
+// return. All of them read a Lab in the same way, as an extension of package manifest.
 package labfile
 
 import (
@@ -24,7 +24,10 @@ import (
 // Kind is the kind of the first document of a lab file.
 const Kind = "Lab"
 
-// Lab is the first document of a lab file. What it means is in package deploy/lab.
+// ClusterDNS is the Service whose endpoints serve the names of the cluster, at one of its ports.
+var ClusterDNS = decision.ServiceName{Namespace: "kube-system", Name: "kube-dns"}
+
+// Lab is the first document of a lab file. Package deploy/lab runs it.
 type Lab struct {
 	Metadata     `json:"metadata"`
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // of the pods

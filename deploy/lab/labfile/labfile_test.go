@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // loadText is Load for a text.
@@ -49,15 +50,23 @@ apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: small}
 clusterCIDRs: [10.244.0.0/16]
-networks: [{cidr: 172.20.0.0/16, gateway: 172.20.0.1}]
+networks: [{cidr: 172.20.0.0/16, gateway: 172.20.0.1}, {cidr: "fd00:172::/64", gateway: "fd00:172::1"}]
 nodes:
 - {name: n1, addresses: [172.20.0.2, "fd00:172::2"], podCIDRs: [10.244.1.0/24], ports: [{port: 6443}]}
-- {name: n2, addresses: [172.20.0.03]}
+- {name: n2, addresses: [172.20.0.03], podCIDRs: [10.244.2.0/24]}
 pods:
 - {name: web-1, node: n1, addresses: [10.244.1.2], ports: [{port: 80, protocol: TCP}]}
 - {name: web-2, namespace: shop, node: n2, addresses: [10.244.2.2]}
 clients: [{name: outside, addresses: [172.20.0.9], routesToPods: true}]
 proxy: {masqueradeAll: true, masqueradeHairpin: false, nodePortAddresses: [172.20.0.0/16]}
+`
+
+// least is a Lab of one node.
+const least = `apiVersion: nfqproxy.io/v1alpha1
+kind: Lab
+metadata: {name: least}
+networks: [{cidr: 172.20.0.0/16, gateway: 172.20.0.1}]
+nodes: [{name: a, addresses: [172.20.0.2]}]
 `
 
 func TestALabsHostsAreObjects(t *testing.T) {
@@ -127,11 +136,17 @@ func TestAFaultyLab(t *testing.T) {
 		"proxy: {queues: 257}":                                                                "lab.yaml:3: document 1: Lab: proxy.queues: want a whole number from 1 to 256, have 257",
 		"nodes: [{addresses: [10.0.0.1]}]":                                                    "lab.yaml:3: document 1: Lab: nodes[0].name: missing",
 		"clusterCIDRs: [10.0.0.0]":                                                            `lab.yaml:3: document 1: Lab: clusterCIDRs[0]: "10.0.0.0" is not a CIDR (address/bits)`,
-		"---\napiVersion: nfqproxy.io/v1alpha2\nkind: Lab\n":                                  `lab.yaml:4: document 2: Lab: apiVersion: want nfqproxy.io/v1alpha1, have "nfqproxy.io/v1alpha2"`,
-		"---\napiVersion: nfqproxy.io/v1alpha1\nkind: Labb\n":                                 `lab.yaml:5: document 2: Labb: kind: no kind "Labb" (did you mean "Lab"?)`,
-		"---\n" + head: "lab.yaml:4: document 2: Lab: a second Lab: the first is in lab.yaml: document 1",
 	} {
 		if _, err := loadText(head + text + "\n"); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"apiVersion: nfqproxy.io/v1alpha2\nkind: Lab\n":  `lab.yaml:7: document 2: Lab: apiVersion: want nfqproxy.io/v1alpha1, have "nfqproxy.io/v1alpha2"`,
+		"apiVersion: nfqproxy.io/v1alpha1\nkind: Labb\n": `lab.yaml:8: document 2: Labb: kind: no kind "Labb" (did you mean "Lab"?)`,
+		least: "lab.yaml:7: document 2: Lab: a second Lab: the first is in lab.yaml: document 1",
+	} {
+		if _, err := loadText(least + "---\n" + text); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -141,7 +156,7 @@ func TestTheFilesOfALabAreRead(t *testing.T) {
 	dir := t.TempDir()
 	write(t, node("b"), dir, "more", "b.yaml")
 	c := write(t, node("c"), t.TempDir(), "c.yaml")
-	lab := write(t, "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nobjects: [more, "+c+"]\n", dir, "lab.yaml")
+	lab := write(t, least+"objects: [more, "+c+"]\n", dir, "lab.yaml")
 	o, err := Load([]string{lab})
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +164,7 @@ func TestTheFilesOfALabAreRead(t *testing.T) {
 	if want := []string{lab, filepath.Join(dir, "more", "b.yaml"), c}; !slices.Equal(o.Files, want) {
 		t.Errorf("read %v, want %v", o.Files, want)
 	}
-	if o, err := Load([]string{lab, c, filepath.Join(dir, "more")}); err != nil || len(o.Nodes) != 2 {
+	if o, err := Load([]string{lab, c, filepath.Join(dir, "more")}); err != nil || len(o.Nodes) != 3 {
 		t.Errorf("given twice: %v", err)
 	}
 }
@@ -158,7 +173,7 @@ func TestTheFilesOfALabAreRead(t *testing.T) {
 func TestTheFilesOfALabAreWatched(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	more := write(t, node("b"), elsewhere, "b.yaml")
-	lab := write(t, "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nobjects: ["+more+"]\n", dir, "lab.yaml")
+	lab := write(t, least+"objects: ["+more+"]\n", dir, "lab.yaml")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	published := make(chan *manifest.Objects, 100)
@@ -168,12 +183,10 @@ func TestTheFilesOfALabAreWatched(t *testing.T) {
 		if i > 0 {
 			write(t, node(want), elsewhere, "b.yaml")
 		}
-		for got := ""; got != want; {
+		for found := false; !found; {
 			select {
 			case o := <-published:
-				if o != nil && len(o.Nodes) == 1 {
-					got = o.Nodes[0].Name
-				}
+				found = o != nil && slices.ContainsFunc(o.Nodes, func(n *corev1.Node) bool { return n.Name == want })
 			case <-ctx.Done():
 				t.Fatalf("node %s does not come", want)
 			}
@@ -188,8 +201,8 @@ func TestTheFilesOfALabAreWatched(t *testing.T) {
 // TestLoadTextReadsNoFiles: a Lab in a text names files in vain.
 func TestLoadTextReadsNoFiles(t *testing.T) {
 	other := write(t, node("a"), t.TempDir(), "other.yaml")
-	o, err := LoadText("the text", "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nmetadata: {name: a}\nobjects: ["+other+"]\n")
-	if err != nil || Of(o) == nil || len(o.Nodes) != 0 {
+	o, err := LoadText("the text", least+"objects: ["+other+"]\n")
+	if err != nil || Of(o) == nil || len(o.Nodes) != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -1,6 +1,7 @@
 package labfile
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -28,9 +29,9 @@ func Load(paths []string) (*manifest.Objects, error) {
 }
 
 // LoadOnce is Load for what is not read again: "-" is standard input, and a path may be
-// that of a pipe. It reads Objects.Context, too, and its errors are also about what validate finds in the lab.
-func LoadOnce(stdin io.Reader, paths []string, validate func(*Lab) []yamlfile.FieldError) (*manifest.Objects, error) {
-	return manifest.Options{Once: true, Stdin: stdin, Context: true, Extension: func() manifest.Extension { return &extension{validate: validate} }}.Load(paths)
+// that of a pipe. It reads Objects.Context, too.
+func LoadOnce(stdin io.Reader, paths []string) (*manifest.Objects, error) {
+	return manifest.Options{Once: true, Stdin: stdin, Context: true, Extension: reading}.Load(paths)
 }
 
 // NewSource returns a source of what Load reads.
@@ -38,35 +39,49 @@ func NewSource(paths ...string) *manifest.Source {
 	return manifest.Options{Extension: reading}.NewSource(paths...)
 }
 
-// NewWrittenSource returns a source of what Load reads, with Objects.Context and what validate finds in the lab, and without what
-// package controllers adds: for a running lab, which has controllers.
-func NewWrittenSource(validate func(*Lab) []yamlfile.FieldError, paths ...string) *manifest.Source {
-	return written(validate).NewSource(paths...)
-}
+// NewWrittenSource returns a source of what LoadOnce reads, without what package controllers adds: for a running lab, which has
+// controllers.
+func NewWrittenSource(paths ...string) *manifest.Source { return written.NewSource(paths...) }
 
-func written(validate func(*Lab) []yamlfile.FieldError) manifest.Options {
-	return manifest.Options{Context: true, Extension: func() manifest.Extension { return &extension{written: true, validate: validate} }}
-}
+var written = manifest.Options{Context: true, Extension: func() manifest.Extension { return &extension{written: true} }}
 
-// Parse reads the first document of a lab file, which must be the Lab, with what validate finds in it. The error is a
-// [manifest.Errors]; name is the file's name in it.
-func Parse(name string, data []byte, validate func(*Lab) []yamlfile.FieldError) (*Lab, error) {
-	options := written(validate)
+// Parse reads the first document of a lab file, which must be the Lab, and validates it. The error is a [manifest.Errors]; name is
+// the file's name in it.
+func Parse(name string, data []byte) (*Lab, error) {
+	options := written
 	options.First = true
 	o, err := options.LoadText(name, string(data))
 	if err == nil && o.Lab == nil {
 		err = manifest.Errors{{File: name, Item: -1, Err: fmt.Errorf("the first document must have \"apiVersion: %s\" and \"kind: %s\"", yamlfile.APIVersion, Kind)}}
 	}
 	if err != nil {
-		return nil, err
+		return nil, FirstDocument(name, err)
 	}
 	return Of(o), nil
+}
+
+// FirstDocument leaves out the number of the document in those [manifest.Errors] that are about the first one of a file: the Lab.
+func FirstDocument(file string, err error) error {
+	errs, ok := errors.AsType[manifest.Errors](err)
+	if !ok {
+		return err
+	}
+	var all manifest.Errors
+	for _, e := range errs {
+		if e.File == file && e.Document == 1 {
+			c := *e
+			c.Document, c.Object = 0, ""
+			e = &c
+		}
+		all = append(all, e)
+	}
+	return all
 }
 
 func reading() manifest.Extension { return new(extension) }
 
 // applied reads objects that are to be applied to a running lab.
-var applied = manifest.Options{Once: true, Deployments: true, Extension: written(nil).Extension}
+var applied = manifest.Options{Once: true, Deployments: true, Extension: written.Extension}
 
 // LoadApplied is LoadOnce for objects that are to be applied to a running lab: it reads Deployments, too, and its
 // errors are also about what of Deployments and Pods a lab cannot have.
@@ -88,10 +103,9 @@ func Of(o *manifest.Objects) *Lab {
 
 // extension is the [manifest.Extension] for labs.
 type extension struct {
-	written  bool // no objects but those that are written
-	validate func(*Lab) []yamlfile.FieldError
-	at       *manifest.Place
-	lab      *Lab
+	written bool // no objects but those that are written
+	at      *manifest.Place
+	lab     *Lab
 }
 
 // Read takes a Lab.
@@ -112,8 +126,8 @@ func (x *extension) Read(at manifest.Place, apiVersion, kind string, fields map[
 	}
 	x.at = &at
 	r.read(at.File, fields)
-	if len(r.errs) == 0 && x.validate != nil {
-		r.errs = x.validate(r.lab)
+	if len(r.errs) == 0 {
+		r.errs = r.lab.Validate()
 	}
 	if len(r.errs) > 0 {
 		return manifest.Extended{Errs: r.errs}, true

@@ -34,7 +34,7 @@ func TestDeployments(t *testing.T) {
 		{1, "c", "", "deployments[0]: no node for its pods"},
 		{0, "c", "", ""},
 	} {
-		lab, err := Parse("lab.yaml", fmt.Appendf(nil, deploymentLab, test.replicas, test.nodes), nil)
+		lab, err := Parse("lab.yaml", fmt.Appendf(nil, deploymentLab, test.replicas, test.nodes))
 		if test.fail != "" {
 			if err == nil || !strings.Contains(err.Error(), test.fail) {
 				t.Errorf("%d on %s: %v, want %s", test.replicas, test.nodes, err, test.fail)
@@ -58,7 +58,7 @@ func TestDeployments(t *testing.T) {
 
 // TestNamesAndAddressesCountUp: what an ended pod had does not come again, until a node has no other address.
 func TestNamesAndAddressesCountUp(t *testing.T) {
-	lab, err := Parse("lab.yaml", fmt.Appendf(nil, deploymentLab, 2, "a"), nil)
+	lab, err := Parse("lab.yaml", fmt.Appendf(nil, deploymentLab, 2, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}

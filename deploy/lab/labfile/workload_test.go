@@ -26,7 +26,7 @@ deployments:
 - {name: web, namespace: shop, replicas: 2, labels: {app: web, tier: front}, nodes: [a], gracePeriodSeconds: 0, ports: [{name: http, port: 8080}], readinessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 1}}
 - {name: all, readinessProbe: {tcpSocket: {port: 80}}}
 `
-	lab, err := Parse("lab.yaml", []byte(text), nil)
+	lab, err := Parse("lab.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

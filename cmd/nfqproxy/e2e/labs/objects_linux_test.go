@@ -9,6 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/derivation"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -102,7 +103,7 @@ func TestLabOfRealNodes(t *testing.T) {
 func TestLabOfObjects(t *testing.T) {
 	t.Parallel()
 	path := objectsOf(t, "kind")
-	file, err := lab.FromObjects([]string{path}, "", lab.DeriveOptions{})
+	file, err := lab.FromObjects([]string{path}, "", derivation.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package lab
+package derivation
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 func TestDeriveErrors(t *testing.T) {
@@ -23,48 +24,48 @@ func TestDeriveErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		objects string
-		options DeriveOptions
+		options Options
 		want    string
 	}{
-		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "the objects contain no Services with a ClusterIP"},
-		{"no such namespace", web, DeriveOptions{Namespaces: []string{"shop", "shup"}}, `no Service in namespace "shup"`},
-		{"no such service", web, DeriveOptions{Services: []decision.ServiceName{{Namespace: "shop", Name: "wbe"}}}, "no Service shop/wbe"},
-		{"an address of two nodes", web + nodeObject("node-a", "172.20.0.2", "") + nodeObject("node-b", "172.20.0.2", ""), DeriveOptions{}, "Node node-b: its address 172.20.0.2 is also that of Node node-a"},
+		{"nothing", nodeObject("node-a", "172.20.0.2", ""), Options{}, "the objects contain no Services with a ClusterIP"},
+		{"no such namespace", web, Options{Namespaces: []string{"shop", "shup"}}, `no Service in namespace "shup"`},
+		{"no such service", web, Options{Services: []decision.ServiceName{{Namespace: "shop", Name: "wbe"}}}, "no Service shop/wbe"},
+		{"an address of two nodes", web + nodeObject("node-a", "172.20.0.2", "") + nodeObject("node-b", "172.20.0.2", ""), Options{}, "Node node-b: its address 172.20.0.2 is also that of Node node-a"},
 		{
-			"an address of two pods", web + podObject("shop", "a", "node-a", "10.244.0.2", "") + podObject("shop", "b", "node-a", "10.244.0.2", ""), DeriveOptions{},
+			"an address of two pods", web + podObject("shop", "a", "node-a", "10.244.0.2", "") + podObject("shop", "b", "node-a", "10.244.0.2", ""), Options{},
 			"Pod shop/b: its address 10.244.0.2 is also that of pod shop/a",
 		},
 		{
-			"a pod with a node's address", web + nodeObject("node-a", "172.20.0.2", "") + podObject("shop", "a", "node-a", "172.20.0.2", ""), DeriveOptions{},
+			"a pod with a node's address", web + nodeObject("node-a", "172.20.0.2", "") + podObject("shop", "a", "node-a", "172.20.0.2", ""), Options{},
 			"Pod shop/a: its address 172.20.0.2 is that of node node-a, but hostNetwork is not set",
 		},
 		{
-			"a pod elsewhere", web + podObject("shop", "a", "node-a", "10.9.0.2", ""), DeriveOptions{ClusterCIDRs: prefixes("10.244.0.0/16")},
+			"a pod elsewhere", web + podObject("shop", "a", "node-a", "10.9.0.2", ""), Options{ClusterCIDRs: prefixes("10.244.0.0/16")},
 			"Pod shop/a: its address 10.9.0.2 is not within --cluster-cidr 10.244.0.0/16",
 		},
 		{
-			"a node among the pods", web + nodeObject("node-a", "10.244.0.2", ""), DeriveOptions{ClusterCIDRs: prefixes("10.244.0.0/16")},
+			"a node among the pods", web + nodeObject("node-a", "10.244.0.2", ""), Options{ClusterCIDRs: prefixes("10.244.0.0/16")},
 			"--cluster-cidr 10.244.0.0/16 contains the address 10.244.0.2 of node node-a",
 		},
 		{
-			"a machine among the pods", web + sliceObject("shop", "web", 80, "10.244.0.2 node-a web-1") + nodeObject("node-a", "172.20.0.2", "") + nodeObject("router", "172.20.0.3", ""), DeriveOptions{},
+			"a machine among the pods", web + sliceObject("shop", "web", 80, "10.244.0.2 node-a web-1") + nodeObject("node-a", "172.20.0.2", "") + nodeObject("router", "172.20.0.3", ""), Options{},
 			`Node router: "router" cannot be the name of a node of a lab`,
 		},
 		{
-			"too many nodes", web + many(maxNodes+1, func(i int) string { return nodeObject(fmt.Sprint("node-", i), fmt.Sprint("172.20.0.", i+1), "") }), DeriveOptions{},
+			"too many nodes", web + many(labfile.MaxNodes+1, func(i int) string { return nodeObject(fmt.Sprint("node-", i), fmt.Sprint("172.20.0.", i+1), "") }), Options{},
 			"the objects have 65 nodes, and a lab at most 64: select a part with --namespace or --service",
 		},
 		{
-			"too many pods", web + many(maxHosts, func(i int) string {
+			"too many pods", web + many(labfile.MaxHosts, func(i int) string {
 				return podObject("shop", fmt.Sprint("pod-", i), "node-a", fmt.Sprintf("10.244.%d.%d", i/200, i%200+2), "")
-			}), DeriveOptions{},
+			}), Options{},
 			"the objects have 1024 pods and other endpoints, and a lab of 1 nodes at most 1022: select",
 		},
 		{
-			"too many ports", many(maxPorts+1, func(i int) string {
+			"too many ports", many(labfile.MaxPorts+1, func(i int) string {
 				name := fmt.Sprint("s-", i)
 				return serviceObject("shop", name, fmt.Sprint("10.96.0.", i+1), 80) + sliceObject("shop", name, 8000+i, "10.244.0.2 node-a web-1")
-			}), DeriveOptions{},
+			}), Options{},
 			"pod shop/web-1 serves 65 ports, and a host of a lab at most 64",
 		},
 	} {
@@ -120,7 +121,7 @@ func TestDerivedLabsAreValid(t *testing.T) {
 				objects.WriteString(sliceObject("shop", name, 8080, list...))
 			}
 		}
-		var options DeriveOptions
+		var options Options
 		options.Name = "random"
 		if r.IntN(3) == 0 && nodeNet == "172.20.0" {
 			options.ClusterCIDRs = prefixes("10.244.0.0/16")
@@ -129,7 +130,7 @@ func TestDerivedLabsAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, objects.String())
 		}
-		got, err := Parse("derived", spec.Marshal(guesses))
+		got, err := labfile.Parse("derived", spec.Marshal(guesses))
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s\n%s", seed, err, spec.Marshal(guesses), objects.String())
 		}

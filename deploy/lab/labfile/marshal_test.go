@@ -1,10 +1,12 @@
-package lab
+package labfile
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -34,7 +36,7 @@ func TestMarshal(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, data)
 			}
-			if d := cmp.Diff(want, got, sameAddresses); d != "" {
+			if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {
 				t.Errorf("(-want +got)\n%s\n%s", d, data)
 			}
 		})

@@ -1,4 +1,5 @@
-package lab
+// Package derivation makes labs of Kubernetes objects: hosts for their nodes, pods and endpoints, and what objects do not show.
+package derivation
 
 import (
 	"cmp"
@@ -7,14 +8,15 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
-// DeriveOptions complete what Kubernetes objects lack.
-type DeriveOptions struct {
+// Options complete what Kubernetes objects lack.
+type Options struct {
 	// Name is the lab's.
 	Name string
 	// ClusterCIDRs are the pods' prefixes, at most one per family. The default of a family is
@@ -30,11 +32,11 @@ type DeriveOptions struct {
 // client pod on each node, and an external client. Everything else is guessed, with
 // addresses that no object has; each guess is one line. The caller sets Spec.Objects.
 // Derive is pure.
-func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error) {
+func Derive(objects *manifest.Objects, o Options) (*labfile.Lab, []string, error) {
 	services, _ := servicetable.Build(&objects.Objects, servicetable.NodeConfig{})
 	d := &derivation{
-		options: o, services: services, spec: &Spec{Metadata: labfile.Metadata{Name: o.Name}, ClusterCIDRs: slices.Clone(o.ClusterCIDRs)},
-		byName: make(map[string]*derivedNode), byPod: make(map[string]*derivedPod), at: make(map[netip.Addr]host), names: map[string]bool{routerName: true},
+		options: o, services: services, spec: &labfile.Lab{Metadata: labfile.Metadata{Name: o.Name}, ClusterCIDRs: slices.Clone(o.ClusterCIDRs)},
+		byName: make(map[string]*derivedNode), byPod: make(map[string]*derivedPod), at: make(map[netip.Addr]host), names: map[string]bool{labfile.Router: true},
 	}
 	for _, step := range []func() error{
 		func() error { return d.takeNodes(objects.Nodes) },
@@ -56,9 +58,9 @@ func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error)
 
 // derivation is the state of Derive.
 type derivation struct {
-	options  DeriveOptions
+	options  Options
 	services []*decision.ServicePort
-	spec     *Spec
+	spec     *labfile.Lab
 	guesses  []guess
 
 	nodes    []*derivedNode
@@ -81,7 +83,7 @@ type guess struct {
 
 // host is a node, a pod or a machine.
 type host interface {
-	serve(Port)
+	serve(labapi.Port)
 	choose()
 }
 
@@ -91,13 +93,13 @@ type choice struct{ chosen bool }
 func (c *choice) choose() { c.chosen = true }
 
 type derivedNode struct {
-	Node
+	labfile.Node
 	choice
 	declared []netip.Prefix // the pod CIDRs of its object
 }
 
 type derivedPod struct {
-	Pod
+	labapi.Pod
 	choice
 	madeUp bool // its name is made up
 	// known: there is a Pod object; declared: its containers declare their ports.
@@ -106,29 +108,24 @@ type derivedPod struct {
 
 // derivedMachine is an endpoint that is neither a pod nor a node.
 type derivedMachine struct {
-	Client
+	labapi.Client
 	choice
 	service string // the Service that it is an endpoint of
 }
 
-func (n *derivedNode) serve(p Port)    { n.Ports = withPort(n.Ports, p) }
-func (p *derivedPod) serve(port Port)  { p.Ports = withPort(p.Ports, port) }
-func (m *derivedMachine) serve(p Port) { m.Ports = withPort(m.Ports, p) }
+func (n *derivedNode) serve(p labapi.Port)    { n.Ports = withPort(n.Ports, p) }
+func (p *derivedPod) serve(port labapi.Port)  { p.Ports = withPort(p.Ports, port) }
+func (m *derivedMachine) serve(p labapi.Port) { m.Ports = withPort(m.Ports, p) }
 
-func withPort(ports []Port, p Port) []Port {
+func withPort(ports []labapi.Port, p labapi.Port) []labapi.Port {
 	if p.Protocol != decision.TCP && p.Protocol != decision.UDP {
 		return ports
 	}
-	if i := portAt(ports, p.Port, p.Protocol); i >= 0 {
+	if i := labfile.PortAt(ports, p.Port, p.Protocol); i >= 0 {
 		ports[i].Server = cmp.Or(ports[i].Server, p.Server)
 		return ports
 	}
 	return append(ports, p)
-}
-
-// portAt is the index of a port; -1: there is none.
-func portAt(ports []Port, port uint16, protocol decision.Protocol) int {
-	return slices.IndexFunc(ports, func(p Port) bool { return p.Port == port && p.Protocol == protocol })
 }
 
 func (d *derivation) guess(format string, args ...any) {
@@ -140,10 +137,10 @@ func (d *derivation) guessNode(n *derivedNode, format string, args ...any) {
 }
 
 // hasSelection reports whether the lab has only a selection.
-func (o *DeriveOptions) hasSelection() bool { return len(o.Namespaces)+len(o.Services) > 0 }
+func (o *Options) hasSelection() bool { return len(o.Namespaces)+len(o.Services) > 0 }
 
 // wants reports whether everything of a namespace belongs to the lab.
-func (o *DeriveOptions) wants(namespace string) bool {
+func (o *Options) wants(namespace string) bool {
 	return !o.hasSelection() || slices.Contains(o.Namespaces, namespace)
 }
 
@@ -175,10 +172,10 @@ func (d *derivation) applySelection() error {
 	}
 	const choose = "select a part with --namespace or --service"
 	// Besides these there are a pod on each node and a client.
-	if n := len(d.nodes); n > maxNodes {
-		return fmt.Errorf("the objects have %d nodes, and a lab at most %d: %s", n, maxNodes, choose)
+	if n := len(d.nodes); n > labfile.MaxNodes {
+		return fmt.Errorf("the objects have %d nodes, and a lab at most %d: %s", n, labfile.MaxNodes, choose)
 	}
-	if n, most := len(d.pods)+len(d.machines), maxHosts-len(d.nodes)-1; n > most {
+	if n, most := len(d.pods)+len(d.machines), labfile.MaxHosts-len(d.nodes)-1; n > most {
 		return fmt.Errorf("the objects have %d pods and other endpoints, and a lab of %d nodes at most %d: %s", n, len(d.nodes), most, choose)
 	}
 	return nil
@@ -186,9 +183,9 @@ func (d *derivation) applySelection() error {
 
 // finish puts everything into the spec.
 func (d *derivation) finish() error {
-	check := func(what string, ports []Port) error {
-		if len(ports) > maxPorts {
-			return fmt.Errorf("%s serves %d ports, and a host of a lab at most %d", what, len(ports), maxPorts)
+	check := func(what string, ports []labapi.Port) error {
+		if len(ports) > labfile.MaxPorts {
+			return fmt.Errorf("%s serves %d ports, and a host of a lab at most %d", what, len(ports), labfile.MaxPorts)
 		}
 		return nil
 	}

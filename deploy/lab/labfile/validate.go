@@ -1,4 +1,4 @@
-package lab
+package labfile
 
 import (
 	"fmt"
@@ -12,23 +12,22 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Limits to the size of a lab: a laptop cannot run larger ones well.
 const (
-	maxNodes = 64
-	maxHosts = 1024 // pods and clients
-	maxPorts = 64   // of one host
+	MaxNodes = 64
+	MaxHosts = 1024 // pods and clients
+	MaxPorts = 64   // of one host
 )
 
-// routerName is the name of the network between the hosts; lab exec runs commands in it
+// Router is the name of the network between the hosts; lab exec runs commands in it
 // as in a host.
-const routerName = "router"
+const Router = "router"
 
-// validation collects the mistakes of a spec that decoded.
+// validation collects the mistakes of a lab that decoded.
 type validation struct {
-	spec   *Spec
+	lab    *Lab
 	errs   []yamlfile.FieldError
 	names  map[string]string     // a node's, client's or pod's name -> its path
 	owners map[netip.Addr]string // an address -> the path that has it
@@ -36,15 +35,14 @@ type validation struct {
 }
 
 // Validate returns the mistakes in a lab that concern more than one of its fields, or its names and addresses.
-func Validate(l *labfile.Lab) []yamlfile.FieldError {
-	s := (*Spec)(l)
-	v := validation{spec: s, names: map[string]string{routerName: "the router between the nodes"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
-	v.label("metadata.name", s.Name)
+func (l *Lab) Validate() []yamlfile.FieldError {
+	v := validation{lab: l, names: map[string]string{Router: "the router between the nodes"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
+	v.label("metadata.name", l.Name)
 	v.networks()
 	v.nodesAndTheirCIDRs()
 	v.pods()
 	v.clients()
-	for i, o := range s.Objects {
+	for i, o := range l.Objects {
 		if o == "" {
 			v.fail(fmt.Sprintf("objects[%d]", i), "missing")
 		}
@@ -56,17 +54,17 @@ func (v *validation) fail(path, format string, args ...any) {
 	v.errs = append(v.errs, yamlfile.FieldError{Field: path, Err: fmt.Errorf(format, args...)})
 }
 
-// isLabel reports whether a name is valid for labs, clients and namespaces, isHostName
+// IsLabel reports whether a name is valid for labs, clients and namespaces, IsHostName
 // whether it is valid for nodes and pods: both as in Kubernetes (RFC 1123).
-func isLabel(name string) bool    { return len(apivalidation.IsDNS1123Label(name)) == 0 }
-func isHostName(name string) bool { return len(apivalidation.IsDNS1123Subdomain(name)) == 0 }
+func IsLabel(name string) bool    { return len(apivalidation.IsDNS1123Label(name)) == 0 }
+func IsHostName(name string) bool { return len(apivalidation.IsDNS1123Subdomain(name)) == 0 }
 
 // label checks the name of a lab, client or namespace.
 func (v *validation) label(path, name string) bool {
 	switch {
 	case name == "":
 		v.fail(path, "missing")
-	case !isLabel(name):
+	case !IsLabel(name):
 		v.fail(path, "%q is not a name: want at most 63 lower case letters, digits and hyphens", name)
 	default:
 		return true
@@ -76,7 +74,7 @@ func (v *validation) label(path, name string) bool {
 
 // hostName checks the name of a node or pod, which must be unique.
 func (v *validation) hostName(path, name, full string) {
-	if !isHostName(name) {
+	if !IsHostName(name) {
 		v.fail(path, "%q is not a name: want at most 253 lower case letters, digits, hyphens and dots", name)
 		return
 	}
@@ -105,8 +103,8 @@ func (v *validation) take(path string, a netip.Addr) {
 	v.owners[a] = path
 }
 
-// overlaps finds an earlier CIDR that overlaps with this one.
-func overlaps(p netip.Prefix, earlier []netip.Prefix) (netip.Prefix, bool) {
+// Overlap finds an earlier CIDR that overlaps with this one.
+func Overlap(p netip.Prefix, earlier []netip.Prefix) (netip.Prefix, bool) {
 	for _, e := range earlier {
 		if e.Overlaps(p) {
 			return e, true
@@ -116,21 +114,21 @@ func overlaps(p netip.Prefix, earlier []netip.Prefix) (netip.Prefix, bool) {
 }
 
 func (v *validation) networks() {
-	if len(v.spec.Networks) == 0 {
+	if len(v.lab.Networks) == 0 {
 		v.fail("networks", "missing: nodes need a network")
 	}
 	var earlier []netip.Prefix
-	for i, n := range v.spec.Networks {
+	for i, n := range v.lab.Networks {
 		path := fmt.Sprintf("networks[%d]", i)
 		if !n.CIDR.IsValid() {
 			v.fail(path+".cidr", "missing")
 			continue
 		}
-		if e, ok := overlaps(n.CIDR, earlier); ok {
+		if e, ok := Overlap(n.CIDR, earlier); ok {
 			v.fail(path+".cidr", "%s overlaps with network %s", n.CIDR, e)
 		}
 		earlier = append(earlier, n.CIDR)
-		for j, c := range v.spec.ClusterCIDRs {
+		for j, c := range v.lab.ClusterCIDRs {
 			if c.Overlaps(n.CIDR) {
 				v.fail(path+".cidr", "%s overlaps with clusterCIDRs[%d] %s", n.CIDR, j, c)
 			}
@@ -144,8 +142,8 @@ func (v *validation) networks() {
 			v.take(path+".gateway", n.Gateway)
 		}
 	}
-	for i, c := range v.spec.ClusterCIDRs {
-		if e, ok := overlaps(c, v.spec.ClusterCIDRs[:i]); ok {
+	for i, c := range v.lab.ClusterCIDRs {
+		if e, ok := Overlap(c, v.lab.ClusterCIDRs[:i]); ok {
 			v.fail(fmt.Sprintf("clusterCIDRs[%d]", i), "%s overlaps with %s", c, e)
 		}
 	}
@@ -175,30 +173,30 @@ func (v *validation) addresses(path string, addresses []netip.Addr, within func(
 
 // inNetwork returns an error for an address outside all networks.
 func (v *validation) inNetwork(a netip.Addr) error {
-	if n := v.spec.network(a); n == nil {
+	if n := v.lab.Network(a); n == nil {
 		return fmt.Errorf("%s is in none of the networks", a)
 	}
 	return nil
 }
 
-// network finds the network an address is in; nil: none.
-func (s *Spec) network(a netip.Addr) *Network {
-	for i := range s.Networks {
-		if s.Networks[i].CIDR.Contains(a) {
-			return &s.Networks[i]
+// Network finds the network an address is in; nil: none.
+func (l *Lab) Network(a netip.Addr) *Network {
+	for i := range l.Networks {
+		if l.Networks[i].CIDR.Contains(a) {
+			return &l.Networks[i]
 		}
 	}
 	return nil
 }
 
-func (v *validation) ports(path string, ports []Port) {
-	if len(ports) > maxPorts {
-		v.fail(path, "%d ports; want at most %d", len(ports), maxPorts)
+func (v *validation) ports(path string, ports []labapi.Port) {
+	if len(ports) > MaxPorts {
+		v.fail(path, "%d ports; want at most %d", len(ports), MaxPorts)
 	}
 	for i, p := range ports {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch {
-		case portAt(ports[:i], p.Port, p.Protocol) >= 0:
+		case PortAt(ports[:i], p.Port, p.Protocol) >= 0:
 			v.fail(at, "port %d/%s is given twice", p.Port, p.Protocol)
 		case p.Port == 0:
 			v.fail(at, "port 0: want a port from 1 to 65535")
@@ -210,27 +208,32 @@ func (v *validation) ports(path string, ports []Port) {
 	}
 }
 
+// PortAt is the index of a port; -1: there is none.
+func PortAt(ports []labapi.Port, port uint16, protocol decision.Protocol) int {
+	return slices.IndexFunc(ports, func(p labapi.Port) bool { return p.Port == port && p.Protocol == protocol })
+}
+
 // nodesAndTheirCIDRs checks nodes and reserves the addresses of the pods' gateways.
 func (v *validation) nodesAndTheirCIDRs() {
-	if n := len(v.spec.Nodes); n == 0 || n > maxNodes {
-		v.fail("nodes", "%d of them; a lab has from 1 to %d", n, maxNodes)
+	if n := len(v.lab.Nodes); n == 0 || n > MaxNodes {
+		v.fail("nodes", "%d of them; a lab has from 1 to %d", n, MaxNodes)
 	}
 	var earlier []netip.Prefix
-	for i := range v.spec.Nodes {
-		n := &v.spec.Nodes[i]
+	for i := range v.lab.Nodes {
+		n := &v.lab.Nodes[i]
 		path := fmt.Sprintf("nodes[%d]", i)
 		v.hostName(path+".name", n.Name, n.Name)
 		v.addresses(path+".addresses", n.Addresses, v.inNetwork)
 		v.ports(path+".ports", n.Ports)
-		if n.Proxy != "" && !slices.Contains(labfile.Proxies, n.Proxy) {
-			v.fail(path+".proxy", "%q: want one of %s", n.Proxy, strings.Join(labfile.Proxies, ", "))
+		if n.Proxy != "" && !slices.Contains(Proxies, n.Proxy) {
+			v.fail(path+".proxy", "%q: want one of %s", n.Proxy, strings.Join(Proxies, ", "))
 		}
 		switch {
 		case n.KubeProxyMode == "":
-		case n.Proxy != labfile.KubeProxy:
-			v.fail(path+".kubeProxyMode", "it requires proxy: %s", labfile.KubeProxy)
-		case !slices.Contains(labfile.KubeProxyModes, n.KubeProxyMode):
-			v.fail(path+".kubeProxyMode", "%q: want %s", n.KubeProxyMode, strings.Join(labfile.KubeProxyModes, " or "))
+		case n.Proxy != KubeProxy:
+			v.fail(path+".kubeProxyMode", "it requires proxy: %s", KubeProxy)
+		case !slices.Contains(KubeProxyModes, n.KubeProxyMode):
+			v.fail(path+".kubeProxyMode", "%q: want %s", n.KubeProxyMode, strings.Join(KubeProxyModes, " or "))
 		}
 		if n.Observe && n.HasDaemon() {
 			v.fail(path+".observe", "it requires another proxy: nfqproxy makes records of its own decisions")
@@ -246,7 +249,7 @@ func (v *validation) nodesAndTheirCIDRs() {
 			if _, ok := decision.AddressOf(n.Addresses, f); !ok {
 				v.fail(p, "%s: the node has no %s address, so there is no route to its pods", c, f)
 			}
-			if e, ok := overlaps(c, earlier); ok {
+			if e, ok := Overlap(c, earlier); ok {
 				v.fail(p, "%s overlaps with the pod CIDR %s", c, e)
 			}
 			earlier = append(earlier, c)
@@ -256,7 +259,7 @@ func (v *validation) nodesAndTheirCIDRs() {
 			case c.Addr().BitLen()-c.Bits() < 2:
 				v.fail(p, "%s is too small for a gateway and pods", c)
 			default:
-				v.take(p, gateway(c))
+				v.take(p, Gateway(c))
 			}
 		}
 		v.nodes[n.Name] = n
@@ -265,14 +268,14 @@ func (v *validation) nodesAndTheirCIDRs() {
 
 // clusterHas checks a pod CIDR against networks and cluster CIDRs.
 func (v *validation) clusterHas(path string, c netip.Prefix) {
-	for _, n := range v.spec.Networks {
+	for _, n := range v.lab.Networks {
 		// The route to a single address has precedence over that to its network.
 		if n.CIDR.Overlaps(c) && !c.IsSingleIP() {
 			v.fail(path, "%s overlaps with network %s", c, n.CIDR)
 		}
 	}
 	known := false
-	for _, cluster := range v.spec.ClusterCIDRs {
+	for _, cluster := range v.lab.ClusterCIDRs {
 		if decision.FamilyOf(cluster.Addr()) != decision.FamilyOf(c.Addr()) {
 			continue
 		}
@@ -286,18 +289,15 @@ func (v *validation) clusterHas(path string, c netip.Prefix) {
 	}
 }
 
-// gateway is the first address of a pod CIDR, as with the CNI plug-ins.
-func gateway(c netip.Prefix) netip.Addr { return c.Addr().Next() }
-
-// single is the prefix of one address.
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+// Gateway is the first address of a pod CIDR, as with the CNI plug-ins.
+func Gateway(c netip.Prefix) netip.Addr { return c.Addr().Next() }
 
 func (v *validation) pods() {
-	if n := len(v.spec.Pods) + len(v.spec.Clients); n > maxHosts {
-		v.fail("pods", "%d pods and clients; at most %d", n, maxHosts)
+	if n := len(v.lab.Pods) + len(v.lab.Clients); n > MaxHosts {
+		v.fail("pods", "%d pods and clients; at most %d", n, MaxHosts)
 	}
-	for i := range v.spec.Pods {
-		p := &v.spec.Pods[i]
+	for i := range v.lab.Pods {
+		p := &v.lab.Pods[i]
 		path := fmt.Sprintf("pods[%d]", i)
 		if v.label(path+".namespace", p.Namespace) {
 			v.hostName(path+".name", p.Name, p.FullName())
@@ -324,7 +324,7 @@ func (v *validation) pods() {
 }
 
 func (v *validation) clients() {
-	for i, c := range v.spec.Clients {
+	for i, c := range v.lab.Clients {
 		path := fmt.Sprintf("clients[%d]", i)
 		if v.label(path+".name", c.Name) {
 			v.own(path+".name", c.Name)

@@ -1,4 +1,4 @@
-package lab
+package derivation
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
@@ -15,8 +16,8 @@ func TestDerive(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		objects string
-		options DeriveOptions
-		want    Spec
+		options Options
+		want    labfile.Lab
 		guesses []string // parts, each of one guess; all there are
 	}{
 		{
@@ -27,19 +28,19 @@ func TestDerive(t *testing.T) {
 				web + sliceObject("shop", "web", 8080, "10.244.1.2 node-b web-1") +
 				serviceObject("default", "kubernetes", "10.96.0.1", 443) + sliceObject("default", "kubernetes", 6443, "172.20.0.2") +
 				serviceObject("shop", "database", "10.96.0.30", 5432) + sliceObject("shop", "database", 5432, "203.0.113.7"),
-			want: Spec{
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.0.0/23"),
 				Networks:     networks("172.20.0.0/24 172.20.0.1", "203.0.113.0/24 203.0.113.1", "192.0.2.0/24 192.0.2.1"),
-				Nodes: []Node{
+				Nodes: []labfile.Node{
 					{Name: "ip-172-20-0-2.example", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.0.0/24"), Ports: tcp(6443)},
-					{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
+					{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24"), Ports: []labapi.Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
 				},
-				Pods: []Pod{
-					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
+				Pods: []labapi.Pod{
+					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: []labapi.Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
 					{Name: "shell-1", Namespace: "default", Node: "ip-172-20-0-2.example", Addresses: addrs("10.244.0.2")},
 					{Name: "shell-2", Namespace: "default", Node: "node-b", Addresses: addrs("10.244.1.3")},
 				},
-				Clients: []Client{
+				Clients: []labapi.Client{
 					{Name: "database-1", Addresses: addrs("203.0.113.7"), Ports: tcp(5432), RoutesToPods: true},
 					{Name: "outside", Addresses: addrs("192.0.2.10")},
 				},
@@ -50,21 +51,21 @@ func TestDerive(t *testing.T) {
 		{
 			name:    "services alone, as rules show them",
 			objects: web + sliceObject("shop", "web", 8080, "10.244.2.2", "10.244.1.2") + serviceObject("default", "kubernetes", "10.96.0.1", 443) + sliceObject("default", "kubernetes", 6443, "172.20.0.4"),
-			options: DeriveOptions{ClusterCIDRs: prefixes("10.244.0.0/16")},
-			want: Spec{
+			options: Options{ClusterCIDRs: prefixes("10.244.0.0/16")},
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.0.0/16"),
 				Networks:     networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1", "198.51.100.0/24 198.51.100.1"),
-				Nodes: []Node{
+				Nodes: []labfile.Node{
 					{Name: "node-1", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.244.1.0/24")},
 					{Name: "node-2", Addresses: addrs("198.51.100.3"), PodCIDRs: prefixes("10.244.2.0/24")},
 				},
-				Pods: []Pod{
+				Pods: []labapi.Pod{
 					{Name: "web-1", Namespace: "shop", Node: "node-1", Addresses: addrs("10.244.1.2"), Ports: tcp(8080)},
 					{Name: "web-2", Namespace: "shop", Node: "node-2", Addresses: addrs("10.244.2.2"), Ports: tcp(8080)},
 					{Name: "shell-1", Namespace: "default", Node: "node-1", Addresses: addrs("10.244.1.3")},
 					{Name: "shell-2", Namespace: "default", Node: "node-2", Addresses: addrs("10.244.2.3")},
 				},
-				Clients: []Client{
+				Clients: []labapi.Client{
 					{Name: "kubernetes-1", Addresses: addrs("172.20.0.4"), Ports: tcp(6443), RoutesToPods: true},
 					{Name: "outside", Addresses: addrs("192.0.2.10")},
 				},
@@ -79,15 +80,15 @@ func TestDerive(t *testing.T) {
 			name: "a pod that declares no ports",
 			objects: nodeObject("node-a", "172.20.0.2", "10.244.1.0/24") + strings.Replace(podObject("shop", "web-1", "node-a", "10.244.1.2", ""), ", ports: [{containerPort: 80}, {containerPort: 90, protocol: UDP}, {containerPort: 99, protocol: SCTP}]", "", 1) +
 				web + sliceObject("shop", "web", 8080, "10.244.1.2 node-a web-1"),
-			want: Spec{
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.1.0/24"),
 				Networks:     networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1"),
-				Nodes:        []Node{{Name: "node-a", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.1.0/24")}},
-				Pods: []Pod{
+				Nodes:        []labfile.Node{{Name: "node-a", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.1.0/24")}},
+				Pods: []labapi.Pod{
 					{Name: "web-1", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.1.2"), Ports: tcp(8080)},
 					{Name: "shell", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.1.3")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 			guesses: []string{"these pods listen on the ports of their endpoints, because their containers declare none; a wrong targetPort is not noticed: shop/web-1", "cluster CIDR", "client outside", "shell"},
 		},
@@ -95,20 +96,20 @@ func TestDerive(t *testing.T) {
 			name: "pods in the nodes' network",
 			objects: nodeObject("node-a", "10.0.1.5", "") + nodeObject("node-b", "10.0.1.6", "") +
 				web + sliceObject("shop", "web", 80, "10.0.1.1 node-a web-1", "10.0.1.2 node-b web-2", "10.0.1.7 node-a web-3"),
-			want: Spec{
+			want: labfile.Lab{
 				Networks: networks("10.0.1.0/24 10.0.1.3", "192.0.2.0/24 192.0.2.1"),
-				Nodes: []Node{
+				Nodes: []labfile.Node{
 					{Name: "node-a", Addresses: addrs("10.0.1.5"), PodCIDRs: prefixes("10.0.1.1/32", "10.0.1.7/32", "10.0.1.4/32")},
 					{Name: "node-b", Addresses: addrs("10.0.1.6"), PodCIDRs: prefixes("10.0.1.2/32", "10.0.1.8/32")},
 				},
-				Pods: []Pod{
+				Pods: []labapi.Pod{
 					{Name: "web-1", Namespace: "shop", Node: "node-a", Addresses: addrs("10.0.1.1"), Ports: tcp(80)},
 					{Name: "web-2", Namespace: "shop", Node: "node-b", Addresses: addrs("10.0.1.2"), Ports: tcp(80)},
 					{Name: "web-3", Namespace: "shop", Node: "node-a", Addresses: addrs("10.0.1.7"), Ports: tcp(80)},
 					{Name: "shell-1", Namespace: "default", Node: "node-a", Addresses: addrs("10.0.1.4")},
 					{Name: "shell-2", Namespace: "default", Node: "node-b", Addresses: addrs("10.0.1.8")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 			guesses: []string{"no cluster CIDR for IPv4: the smallest prefix with all pods, 10.0.1.0/29, also contains the address 10.0.1.5 of node node-a", "client outside", "shell-1, shell-2"},
 		},
@@ -116,21 +117,21 @@ func TestDerive(t *testing.T) {
 			name: "pods that do not keep to the nodes' pod CIDRs",
 			objects: nodeObject("node-a", "172.20.0.2", "10.244.0.0/24") + nodeObject("node-b", "172.20.0.3", "10.244.1.0/24") +
 				web + sliceObject("shop", "web", 80, "10.244.0.7 node-b web-1", "192.168.7.7 node-b web-2", "10.244.0.9 node-a web-3"),
-			options: DeriveOptions{Name: "calico"},
-			want: Spec{
+			options: Options{Name: "calico"},
+			want: labfile.Lab{
 				Networks: networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1"),
-				Nodes: []Node{
+				Nodes: []labfile.Node{
 					{Name: "node-a", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.0.9/32", "10.244.0.10/32")},
 					{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24", "10.244.0.7/32", "192.168.7.7/32")},
 				},
-				Pods: []Pod{
+				Pods: []labapi.Pod{
 					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.0.7"), Ports: tcp(80)},
 					{Name: "web-3", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.9"), Ports: tcp(80)},
 					{Name: "web-2", Namespace: "shop", Node: "node-b", Addresses: addrs("192.168.7.7"), Ports: tcp(80)},
 					{Name: "shell-1", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.0.10")},
 					{Name: "shell-2", Namespace: "default", Node: "node-b", Addresses: addrs("10.244.1.2")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 			guesses: []string{"node node-a: its pod CIDR 10.244.0.0/24 has addresses of other hosts", "no cluster CIDR for IPv4", "client outside", "shell-1, shell-2"},
 		},
@@ -140,17 +141,17 @@ func TestDerive(t *testing.T) {
 				podObject("shop", "idle", "node-b", "10.244.1.7", "") + podObject("other", "gone", "node-a", "10.244.0.7", "") +
 				web + sliceObject("shop", "web", 80, "10.244.1.2 node-b web-1") +
 				serviceObject("default", "kubernetes", "10.96.0.1", 443) + sliceObject("default", "kubernetes", 6443, "192.168.100.1"),
-			options: DeriveOptions{Namespaces: []string{"shop"}, ClusterCIDRs: prefixes("10.244.0.0/16")},
-			want: Spec{
+			options: Options{Namespaces: []string{"shop"}, ClusterCIDRs: prefixes("10.244.0.0/16")},
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.0.0/16"),
 				Networks:     networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1"),
-				Nodes:        []Node{{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24")}},
-				Pods: []Pod{
-					{Name: "idle", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.7"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
+				Nodes:        []labfile.Node{{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24")}},
+				Pods: []labapi.Pod{
+					{Name: "idle", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.7"), Ports: []labapi.Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
 					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: tcp(80)},
 					{Name: "shell", Namespace: "default", Node: "node-b", Addresses: addrs("10.244.1.3")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 			guesses: []string{"3 nodes, pods and machines are omitted", "client outside", "one on each node: shell"},
 		},
@@ -158,84 +159,84 @@ func TestDerive(t *testing.T) {
 			name: "one service of several",
 			objects: podObject("shop", "idle", "node-b", "10.244.1.7", "") + web + sliceObject("shop", "web", 80, "10.244.1.2 node-b web-1", "10.244.2.2 node-c web-2") +
 				serviceObject("shop", "other", "10.96.0.30", 80) + sliceObject("shop", "other", 80, "10.244.0.2 node-a other-1", "10.244.2.2 node-c web-2"),
-			options: DeriveOptions{Services: []decision.ServiceName{{Namespace: "shop", Name: "other"}}, ClusterCIDRs: prefixes("10.244.0.0/16")},
-			want: Spec{
+			options: Options{Services: []decision.ServiceName{{Namespace: "shop", Name: "other"}}, ClusterCIDRs: prefixes("10.244.0.0/16")},
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.0.0/16"),
 				Networks:     networks("192.0.2.0/24 192.0.2.1", "198.51.100.0/24 198.51.100.1"),
-				Nodes: []Node{
+				Nodes: []labfile.Node{
 					{Name: "node-a", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.244.0.0/24")},
 					{Name: "node-c", Addresses: addrs("198.51.100.3"), PodCIDRs: prefixes("10.244.2.0/24")},
 				},
-				Pods: []Pod{
+				Pods: []labapi.Pod{
 					{Name: "other-1", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.2"), Ports: tcp(80)},
 					{Name: "web-2", Namespace: "shop", Node: "node-c", Addresses: addrs("10.244.2.2"), Ports: tcp(80)},
 					{Name: "shell-1", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.0.3")},
 					{Name: "shell-2", Namespace: "default", Node: "node-c", Addresses: addrs("10.244.2.3")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 		},
 		{
 			name:    "a node without room for pods, and a pod of its name",
 			objects: web + nodeObject("node-a", "172.20.0.2", "10.244.0.0/16") + nodeObject("node-b", "172.20.0.3", "") + podObject("shop", "node-c", "node-a", "10.244.0.7", "") + podObject("shop", "idle", "node-c", "10.245.0.7", ""),
-			want: Spec{
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.0.0/15"),
 				Networks:     networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1", "198.51.100.0/24 198.51.100.1"),
-				Nodes: []Node{
+				Nodes: []labfile.Node{
 					{Name: "node-a", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.0.0/16")},
 					{Name: "node-b", Addresses: addrs("172.20.0.3")},
 					{Name: "node-c", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.245.0.0/24")},
 				},
-				Pods: []Pod{
-					{Name: "idle", Namespace: "shop", Node: "node-c", Addresses: addrs("10.245.0.7"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
-					{Name: "node-c", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.7"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
+				Pods: []labapi.Pod{
+					{Name: "idle", Namespace: "shop", Node: "node-c", Addresses: addrs("10.245.0.7"), Ports: []labapi.Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
+					{Name: "node-c", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.7"), Ports: []labapi.Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
 					{Name: "shell-1", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.0.2")},
 					{Name: "shell-2", Namespace: "default", Node: "node-c", Addresses: addrs("10.245.0.2")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 			guesses: []string{"cluster CIDR", "client outside", "node node-b: no free address for a client pod", "node node-c: its pods", "node node-c: its IPv4", "shell-1, shell-2"},
 		},
 		{
 			name:    "an endpoint without a node beside one with",
 			objects: web + sliceObject("shop", "web", 80, "10.244.1.2 node-b", "10.244.1.3"),
-			want: Spec{
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.1.0/24"),
 				Networks:     networks("192.0.2.0/24 192.0.2.1", "198.51.100.0/24 198.51.100.1"),
-				Nodes:        []Node{{Name: "node-b", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.244.1.0/24")}},
-				Pods: []Pod{
+				Nodes:        []labfile.Node{{Name: "node-b", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.244.1.0/24")}},
+				Pods: []labapi.Pod{
 					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: tcp(80)},
 					{Name: "web-2", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.3"), Ports: tcp(80)},
 					{Name: "shell", Namespace: "default", Node: "node-b", Addresses: addrs("10.244.1.4")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 		},
 		{
 			name: "a made-up pod keeps out of other nodes' pod CIDRs",
 			objects: nodeObject("node-a", "172.20.0.2", "10.244.1.0/24") + nodeObject("node-b", "172.20.0.3", "10.244.0.0/24") +
 				web + sliceObject("shop", "web", 80, "10.244.0.7 node-a web-1", "10.244.0.255 node-b web-2"),
-			options: DeriveOptions{ClusterCIDRs: prefixes("10.244.0.0/16")},
-			want: Spec{
+			options: Options{ClusterCIDRs: prefixes("10.244.0.0/16")},
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.0.0/16"),
 				Networks:     networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1"),
-				Nodes: []Node{
+				Nodes: []labfile.Node{
 					{Name: "node-a", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.1.0/24", "10.244.0.7/32")},
 					{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.0.255/32", "10.244.2.0/32")},
 				},
-				Pods: []Pod{
+				Pods: []labapi.Pod{
 					{Name: "web-2", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.0.255"), Ports: tcp(80)},
 					{Name: "web-1", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.7"), Ports: tcp(80)},
 					{Name: "shell-1", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.1.2")},
 					{Name: "shell-2", Namespace: "default", Node: "node-b", Addresses: addrs("10.244.2.0")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 		},
 		{
 			name:    "made-up networks avoid those in use",
 			objects: web + sliceObject("shop", "web", 80, "192.0.2.7", "10.244.0.2") + serviceObject("shop", "b", "198.51.100.9", 80),
-			want: Spec{
+			want: labfile.Lab{
 				Networks: networks("203.0.113.0/24 203.0.113.1", "198.18.0.0/24 198.18.0.1"),
 			},
 		},
@@ -243,27 +244,27 @@ func TestDerive(t *testing.T) {
 			name: "IPv6",
 			objects: serviceObject("shop", "web", "fd00:10:96::20", 80) + sliceObject("shop", "web", 80, "fd00:10:244:1::2 node-a web-1") +
 				nodeObject("node-a", "fd00:172:20::2", ""),
-			want: Spec{
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("fd00:10:244:1::/64"),
 				Networks:     networks("fd00:172:20::/64 fd00:172:20::1", "2001:db8::/64 2001:db8::1"),
-				Nodes:        []Node{{Name: "node-a", Addresses: addrs("fd00:172:20::2"), PodCIDRs: prefixes("fd00:10:244:1::/64")}},
-				Pods: []Pod{
+				Nodes:        []labfile.Node{{Name: "node-a", Addresses: addrs("fd00:172:20::2"), PodCIDRs: prefixes("fd00:10:244:1::/64")}},
+				Pods: []labapi.Pod{
 					{Name: "web-1", Namespace: "shop", Node: "node-a", Addresses: addrs("fd00:10:244:1::2"), Ports: tcp(80)},
 					{Name: "shell", Namespace: "default", Node: "node-a", Addresses: addrs("fd00:10:244:1::3")},
 				},
-				Clients: []Client{{Name: "outside", Addresses: addrs("2001:db8::a")}},
+				Clients: []labapi.Client{{Name: "outside", Addresses: addrs("2001:db8::a")}},
 			},
 			guesses: []string{"its pods are in fd00:10:244:1::/64", "cluster CIDR", "client outside", "shell"},
 		},
 		{
 			name:    "a Service and nothing else",
 			objects: web,
-			want: Spec{
+			want: labfile.Lab{
 				ClusterCIDRs: prefixes("10.244.0.0/24"),
 				Networks:     networks("192.0.2.0/24 192.0.2.1", "198.51.100.0/24 198.51.100.1"),
-				Nodes:        []Node{{Name: "node-1", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.244.0.0/24")}},
-				Pods:         []Pod{{Name: "shell", Namespace: "default", Node: "node-1", Addresses: addrs("10.244.0.2")}},
-				Clients:      []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+				Nodes:        []labfile.Node{{Name: "node-1", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.244.0.0/24")}},
+				Pods:         []labapi.Pod{{Name: "shell", Namespace: "default", Node: "node-1", Addresses: addrs("10.244.0.2")}},
+				Clients:      []labapi.Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
 			guesses: []string{"node node-1: made up, because the objects have none", "node node-1: its pods are in 10.244.0.0/24: made up", "cluster CIDR", "client outside", "address 198.51.100.2 is made up", "shell"},
 		},
@@ -276,8 +277,8 @@ func TestDerive(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.want.Nodes == nil { // only the networks matter
-				got = &Spec{Metadata: got.Metadata, Networks: got.Networks, ClusterCIDRs: got.ClusterCIDRs}
-			} else if problems := Validate((*labfile.Lab)(got)); len(problems) > 0 {
+				got = &labfile.Lab{Metadata: got.Metadata, Networks: got.Networks, ClusterCIDRs: got.ClusterCIDRs}
+			} else if problems := got.Validate(); len(problems) > 0 {
 				t.Errorf("not valid: %+v", problems)
 			}
 			if d := cmp.Diff(&tc.want, got, sameAddresses); d != "" {

@@ -1,4 +1,4 @@
-package lab
+package derivation
 
 import (
 	"cmp"
@@ -9,8 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // parseAddr reads an address of an object, which is valid: see package manifest. It returns
@@ -28,10 +30,10 @@ func (d *derivation) node(name, why string) (*derivedNode, error) {
 	if n, ok := d.byName[name]; ok {
 		return n, nil
 	}
-	if !isHostName(name) || name == routerName || slices.ContainsFunc(d.machines, func(m *derivedMachine) bool { return m.Name == name }) {
+	if !labfile.IsHostName(name) || name == labfile.Router || slices.ContainsFunc(d.machines, func(m *derivedMachine) bool { return m.Name == name }) {
 		return nil, fmt.Errorf("%s: %q cannot be the name of a node of a lab", why, name)
 	}
-	n := &derivedNode{Node: Node{Name: name}}
+	n := &derivedNode{Node: labfile.Node{Name: name}}
 	d.names[name], d.byName[name] = true, n
 	d.nodes = append(d.nodes, n)
 	return n, nil
@@ -97,8 +99,8 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 			}
 			h = n
 		} else {
-			p := &derivedPod{known: true, Pod: Pod{Name: o.Name, Namespace: cmp.Or(o.Namespace, "default"), Node: o.Spec.NodeName}}
-			if !isHostName(p.Name) || !isLabel(p.Namespace) {
+			p := &derivedPod{known: true, Pod: labapi.Pod{Name: o.Name, Namespace: cmp.Or(o.Namespace, "default"), Node: o.Spec.NodeName}}
+			if !labfile.IsHostName(p.Name) || !labfile.IsLabel(p.Namespace) {
 				return fmt.Errorf("%s: that cannot be the name of a pod of a lab", what)
 			}
 			for _, a := range ips {
@@ -115,7 +117,7 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 		for i := range o.Spec.Containers {
 			for _, c := range o.Spec.Containers[i].Ports {
 				if protocol, err := decision.ParseProtocol(cmp.Or(string(c.Protocol), "TCP")); err == nil && c.ContainerPort > 0 && c.ContainerPort < 1<<16 {
-					h.serve(Port{Port: uint16(c.ContainerPort), Protocol: protocol})
+					h.serve(labapi.Port{Port: uint16(c.ContainerPort), Protocol: protocol})
 					if p, ok := h.(*derivedPod); ok {
 						p.declared = true
 					}

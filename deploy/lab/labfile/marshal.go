@@ -1,4 +1,4 @@
-package lab
+package labfile
 
 import (
 	"encoding/json"
@@ -10,29 +10,28 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
-// Marshal writes the spec as the first document of a lab file, which [Parse] reads as the
-// same spec. The comment's lines precede it.
-func (s *Spec) Marshal(comment []string) []byte {
+// Marshal writes the lab as the first document of a lab file, which [Parse] reads as the
+// same lab. The comment's lines precede it.
+func (l *Lab) Marshal(comment []string) []byte {
 	var b strings.Builder
 	for _, line := range comment {
 		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
 	}
-	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", yamlfile.APIVersion, labfile.Kind, scalar(s.Name))
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", yamlfile.APIVersion, Kind, scalar(l.Name))
 	line := func(name string, value any) {
 		if text := oneLine(reflect.ValueOf(value)); text != "" {
 			fmt.Fprintf(&b, "%s: %s\n", name, text)
 		}
 	}
-	line("clusterCIDRs", s.ClusterCIDRs)
-	items(&b, "networks", s.Networks)
-	items(&b, "nodes", s.Nodes)
-	items(&b, "pods", s.Pods)
-	items(&b, "clients", s.Clients)
-	line("proxy", s.Proxy)
-	items(&b, "objects", s.Objects)
+	line("clusterCIDRs", l.ClusterCIDRs)
+	items(&b, "networks", l.Networks)
+	items(&b, "nodes", l.Nodes)
+	items(&b, "pods", l.Pods)
+	items(&b, "clients", l.Clients)
+	line("proxy", l.Proxy)
+	items(&b, "objects", l.Objects)
 	return []byte(b.String())
 }
 
@@ -56,7 +55,7 @@ func oneLine(v reflect.Value) string {
 		if x == decision.TCP {
 			return ""
 		}
-	case labfile.Negated:
+	case Negated:
 		if x {
 			return "false"
 		}

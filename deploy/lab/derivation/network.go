@@ -1,11 +1,14 @@
-package lab
+package derivation
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 var families = []decision.Family{decision.IPv4, decision.IPv6}
@@ -62,7 +65,7 @@ func (d *derivation) use(p netip.Prefix) { d.used = append(d.used, p) }
 // free takes the first unused network.
 func (d *derivation) free(candidates []netip.Prefix) (netip.Prefix, error) {
 	for _, p := range candidates {
-		if _, taken := overlaps(p, d.used); !taken {
+		if _, taken := labfile.Overlap(p, d.used); !taken {
 			d.use(p)
 			return p, nil
 		}
@@ -112,7 +115,7 @@ func (d *derivation) assignNetworks() error {
 		}
 	}
 	// The external client first: it gets the best-known documentation network.
-	outside := &derivedMachine{Client: Client{Name: "outside"}, choice: choice{chosen: true}}
+	outside := &derivedMachine{Client: labapi.Client{Name: "outside"}, choice: choice{chosen: true}}
 	if d.names[outside.Name] {
 		outside.Name = d.newName(outside.Name)
 	}
@@ -129,7 +132,7 @@ func (d *derivation) assignNetworks() error {
 		}
 		outside.Addresses = append(outside.Addresses, a)
 	}
-	d.guess("client %s at %s is made up, as an external client", outside.Name, texts(outside.Addresses))
+	d.guess("client %s at %s is made up, as an external client", outside.Name, strings.Trim(fmt.Sprint(outside.Addresses), "[]"))
 	d.machines = append(d.machines, outside)
 	for _, f := range families {
 		if !d.servesFamily(f) {
@@ -160,14 +163,14 @@ func (d *derivation) newNetwork(f decision.Family) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	d.spec.Networks = append(d.spec.Networks, Network{CIDR: p, Gateway: gateway(p)})
-	return gateway(p).Next(), nil
+	d.spec.Networks = append(d.spec.Networks, labfile.Network{CIDR: p, Gateway: labfile.Gateway(p)})
+	return labfile.Gateway(p).Next(), nil
 }
 
 // networkFor adds a network for an address, if it has none: the one around it, or the largest
 // part of that without pods.
 func (d *derivation) networkFor(a netip.Addr, whose string) error {
-	if d.spec.network(a) != nil {
+	if d.spec.Network(a) != nil {
 		return nil
 	}
 	const least = 2 // bits of the host part
@@ -177,7 +180,7 @@ func (d *derivation) networkFor(a netip.Addr, whose string) error {
 			continue
 		}
 		if g, ok := d.freeAddress(p, p.Addr().Next()); ok {
-			d.spec.Networks = append(d.spec.Networks, Network{CIDR: p, Gateway: g})
+			d.spec.Networks = append(d.spec.Networks, labfile.Network{CIDR: p, Gateway: g})
 			d.use(p)
 			return nil
 		}
@@ -187,7 +190,7 @@ func (d *derivation) networkFor(a netip.Addr, whose string) error {
 
 // hasPods reports whether a network overlaps with other networks, or with prefixes of pods.
 func (d *derivation) hasPods(p netip.Prefix) bool {
-	if _, ok := overlaps(p, d.spec.ClusterCIDRs); ok {
+	if _, ok := labfile.Overlap(p, d.spec.ClusterCIDRs); ok {
 		return true
 	}
 	for _, n := range d.nodes {
@@ -197,5 +200,8 @@ func (d *derivation) hasPods(p netip.Prefix) bool {
 			}
 		}
 	}
-	return slices.ContainsFunc(d.spec.Networks, func(n Network) bool { return n.CIDR.Overlaps(p) })
+	return slices.ContainsFunc(d.spec.Networks, func(n labfile.Network) bool { return n.CIDR.Overlaps(p) })
 }
+
+// single is the prefix of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -1,4 +1,4 @@
-package lab
+package derivation
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
@@ -70,9 +71,9 @@ func sliceObject(namespace, service string, port int, endpoints ...string) strin
 		service, strings.ToLower(family), namespace, service, family, port, strings.Join(list, ", "))
 }
 
-func tcp(ports ...uint16) (all []Port) {
+func tcp(ports ...uint16) (all []labapi.Port) {
 	for _, p := range ports {
-		all = append(all, Port{Port: p, Protocol: decision.TCP})
+		all = append(all, labapi.Port{Port: p, Protocol: decision.TCP})
 	}
 	return all
 }
@@ -91,22 +92,22 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-func networks(texts ...string) (all []Network) { // "cidr gateway"
+func networks(texts ...string) (all []labfile.Network) { // "cidr gateway"
 	for _, s := range texts {
 		c, g, _ := strings.Cut(s, " ")
-		all = append(all, Network{CIDR: netip.MustParsePrefix(c), Gateway: netip.MustParseAddr(g)})
+		all = append(all, labfile.Network{CIDR: netip.MustParsePrefix(c), Gateway: netip.MustParseAddr(g)})
 	}
 	return all
 }
 
 // derived makes a lab of objects.
-func derived(t testing.TB, objects string) *Spec {
+func derived(t testing.TB, objects string) *labfile.Lab {
 	t.Helper()
-	spec, _, err := Derive(load(t, objects), DeriveOptions{Name: "derived"})
+	spec, _, err := Derive(load(t, objects), Options{Name: "derived"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := Validate((*labfile.Lab)(spec)); len(problems) > 0 {
+	if problems := spec.Validate(); len(problems) > 0 {
 		t.Fatalf("not valid: %+v", problems)
 	}
 	return spec
@@ -122,9 +123,9 @@ type place struct {
 	protocol decision.Protocol
 }
 
-func places(s *Spec) []place {
+func places(s *labfile.Lab) []place {
 	var all []place
-	add := func(who string, pod bool, addresses []netip.Addr, ports []Port) {
+	add := func(who string, pod bool, addresses []netip.Addr, ports []labapi.Port) {
 		for _, a := range addresses {
 			for _, p := range ports {
 				all = append(all, place{who, pod, netip.AddrPortFrom(a, p.Port), p.Protocol})

@@ -1,4 +1,4 @@
-package lab
+package derivation
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // serviceNames are names of all services.
@@ -53,12 +54,12 @@ func (d *derivation) takeEndpoints() error {
 			if h == nil {
 				continue
 			}
-			port := Port{Port: e.AddrPort.Port(), Protocol: s.Protocol}
-			if s.Name.Service() == clusterDNS && s.Port == dnsPort {
+			port := labapi.Port{Port: e.AddrPort.Port(), Protocol: s.Protocol}
+			if s.Name.Service() == labfile.ClusterDNS && s.Port == dnsPort {
 				port.Server = labapi.DNSServer
 			}
 			switch p, _ := h.(*derivedPod); {
-			case p == nil || !p.known || s.Protocol == decision.SCTP || portAt(p.Ports, port.Port, port.Protocol) >= 0:
+			case p == nil || !p.known || s.Protocol == decision.SCTP || labfile.PortAt(p.Ports, port.Port, port.Protocol) >= 0:
 				h.serve(port)
 			case p.declared:
 				undeclared = append(undeclared, fmt.Sprintf("%s of pod %s, which declares %s", e.AddrPort, p.FullName(), portTexts(p.Ports)))
@@ -72,7 +73,7 @@ func (d *derivation) takeEndpoints() error {
 			}
 		}
 		if len(undeclared) > 0 && wanted {
-			d.guess("Service %s: no container declares the port of these endpoints, so nothing listens there; check targetPort: %s", s.Name, some(undeclared))
+			d.guess("Service %s: no container declares the port of these endpoints, so nothing listens there; check targetPort: %s", s.Name, nearest.Some(undeclared))
 		}
 		if silent && wanted {
 			d.guess("Service %s: its SCTP endpoints do not reply: the lab's servers support TCP and UDP", s.Name)
@@ -85,22 +86,19 @@ func (d *derivation) takeEndpoints() error {
 		}
 	}
 	if len(names) > 0 {
-		d.guess("these pods listen on the ports of their endpoints, because their containers declare none; a wrong targetPort is not noticed: %s", some(names))
+		d.guess("these pods listen on the ports of their endpoints, because their containers declare none; a wrong targetPort is not noticed: %s", nearest.Some(names))
 	}
 	return nil
 }
 
 // portTexts lists ports as in "80/TCP, 53/UDP".
-func portTexts(ports []Port) string {
+func portTexts(ports []labapi.Port) string {
 	texts := make([]string, len(ports))
 	for i, p := range ports {
 		texts[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
 	}
-	return some(texts)
+	return nearest.Some(texts)
 }
-
-// clusterDNS is the Service whose endpoints serve the names of the cluster, at one of its ports.
-var clusterDNS = decision.ServiceName{Namespace: "kube-system", Name: "kube-dns"}
 
 const dnsPort = 53
 
@@ -134,7 +132,7 @@ func (d *derivation) endpointHost(s *decision.ServicePort, e *decision.Endpoint)
 		}
 	}
 	name := d.newName(s.Name.Name)
-	m := &derivedMachine{Client: Client{Name: name, Addresses: []netip.Addr{a}, RoutesToPods: true}, service: s.Name.Service().String()}
+	m := &derivedMachine{Client: labapi.Client{Name: name, Addresses: []netip.Addr{a}, RoutesToPods: true}, service: s.Name.Service().String()}
 	d.machines = append(d.machines, m)
 	d.at[a] = m
 	return m, nil
@@ -161,13 +159,13 @@ func (d *derivation) podFor(s *decision.ServicePort, e *decision.Endpoint) (host
 	}
 	if p == nil {
 		namespace, name, ok := strings.Cut(e.Pod, "/")
-		if !ok || d.byPod[e.Pod] != nil || !isHostName(name) || !isLabel(namespace) {
+		if !ok || d.byPod[e.Pod] != nil || !labfile.IsHostName(name) || !labfile.IsLabel(namespace) {
 			namespace, name = s.Name.Namespace, d.newName(s.Name.Name)
 		}
-		if !isLabel(namespace) || !isHostName(name) {
+		if !labfile.IsLabel(namespace) || !labfile.IsHostName(name) {
 			return nil, fmt.Errorf("a pod of a lab cannot be named %s/%s", namespace, name)
 		}
-		p = &derivedPod{Pod: Pod{Name: name, Namespace: namespace, Node: e.NodeName}, madeUp: e.Pod != namespace+"/"+name}
+		p = &derivedPod{Pod: labapi.Pod{Name: name, Namespace: namespace, Node: e.NodeName}, madeUp: e.Pod != namespace+"/"+name}
 		d.addPod(p)
 	}
 	return p, d.addPodAddress(p, a, "pod "+p.FullName())
@@ -229,7 +227,7 @@ func (d *derivation) nodeFor(p *derivedPod, here map[netip.Prefix]string) string
 
 // makeNode makes a node up.
 func (d *derivation) makeNode(why string) *derivedNode {
-	n := &derivedNode{Node: Node{Name: d.newName("node")}}
+	n := &derivedNode{Node: labfile.Node{Name: d.newName("node")}}
 	d.byName[n.Name] = n
 	d.nodes = append(d.nodes, n)
 	d.guessNode(n, "made up, %s", why)

@@ -1,11 +1,14 @@
-package lab
+package derivation
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // servesFamily reports whether a service or a pod is of the family.
@@ -79,12 +82,12 @@ func (d *derivation) fits(block netip.Prefix, n *derivedNode, earlier []netip.Pr
 	if c, ok := decision.PrefixOf(d.options.ClusterCIDRs, decision.FamilyOf(block.Addr())); ok && (c.Bits() > block.Bits() || !c.Contains(block.Addr())) {
 		return false
 	}
-	if _, taken := overlaps(block, earlier); taken || block.Addr().BitLen()-block.Bits() < 2 {
+	if _, taken := labfile.Overlap(block, earlier); taken || block.Addr().BitLen()-block.Bits() < 2 {
 		return false
 	}
 	for a, h := range d.at {
 		p, isPod := h.(*derivedPod)
-		if block.Contains(a) && (!isPod || p.Node != n.Name || a == block.Addr() || a == gateway(block)) {
+		if block.Contains(a) && (!isPod || p.Node != n.Name || a == block.Addr() || a == labfile.Gateway(block)) {
 			return false
 		}
 	}
@@ -195,13 +198,13 @@ func covering(p, q netip.Prefix) netip.Prefix {
 func (d *derivation) addHosts() error {
 	var shells []string
 	for _, n := range d.nodes {
-		p := &derivedPod{Pod: Pod{Name: "shell", Namespace: "default", Node: n.Name}, choice: choice{chosen: true}}
+		p := &derivedPod{Pod: labapi.Pod{Name: "shell", Namespace: "default", Node: n.Name}, choice: choice{chosen: true}}
 		for _, f := range families {
 			c, ok := decision.PrefixOf(n.PodCIDRs, f)
 			switch {
 			case !ok:
 			case !c.IsSingleIP():
-				if a, ok := d.freeAddress(c, gateway(c).Next()); ok {
+				if a, ok := d.freeAddress(c, labfile.Gateway(c).Next()); ok {
 					p.Addresses = append(p.Addresses, a)
 				}
 			default:
@@ -227,7 +230,7 @@ func (d *derivation) addHosts() error {
 		shells = append(shells, p.Name)
 	}
 	if len(shells) > 0 {
-		d.guess("client pods are made up, one on each node: %s", some(shells))
+		d.guess("client pods are made up, one on each node: %s", nearest.Some(shells))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package lab
+package derivation
 
 import (
 	"slices"
@@ -22,7 +22,7 @@ func TestDeriveDNS(t *testing.T) {
 	const pod = `---
 {apiVersion: v1, kind: Pod, metadata: {name: coredns, namespace: kube-system}, spec: {nodeName: node-a, containers: [{name: c, ports: [{containerPort: 1053, protocol: UDP}, {containerPort: 1053}, {containerPort: 9153}]}]}, status: {phase: Running, podIP: 10.244.1.2}}
 `
-	want := []Port{{Port: 1053, Protocol: decision.UDP, Server: labapi.DNSServer}, {Port: 1053, Protocol: decision.TCP, Server: labapi.DNSServer}, {Port: 9153, Protocol: decision.TCP}}
+	want := []labapi.Port{{Port: 1053, Protocol: decision.UDP, Server: labapi.DNSServer}, {Port: 1053, Protocol: decision.TCP, Server: labapi.DNSServer}, {Port: 9153, Protocol: decision.TCP}}
 	node := nodeObject("node-a", "172.20.0.2", "10.244.1.0/24")
 	for name, text := range map[string]string{
 		"endpoints alone":         node + service,
@@ -31,7 +31,7 @@ func TestDeriveDNS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := derived(t, text)
-			var got []Port
+			var got []labapi.Port
 			for _, p := range s.Pods {
 				if p.FullName() == "kube-system/coredns" {
 					got = p.Ports
