@@ -13,7 +13,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
-	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -60,7 +59,7 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 	}
 	var config servicetable.NodeConfig
 	file := labfile.Of(objects)
-	(*lab.Spec)(file).Configure(&config)
+	file.Configure(&config)
 	if file != nil {
 		for _, s := range file.Proxy.Scripts {
 			p.script("cluster.lab", s)

@@ -109,7 +109,7 @@ var hostField = regexp.MustCompile(`(pods|clients)\[([0-9]+)\](\.[a-z]+(\[[0-9]+
 
 // withNames is the first mistake in a spec that a command changed: with names of hosts, as it has no file whose fields have
 // numbers.
-func (s *Spec) withNames(errs []yamlfile.FieldError) error {
+func withNames(s *Spec, errs []yamlfile.FieldError) error {
 	e := errs[0]
 	return errors.New(hostField.ReplaceAllStringFunc(fmt.Sprintf("%s: %v", e.Field, e.Err), func(field string) string {
 		match := hostField.FindStringSubmatch(field)
@@ -171,7 +171,7 @@ func (s *state) addPod(p Pod) ([]string, error) {
 			return nil, err
 		}
 	}
-	node, addresses, err := (*labfile.Lab)(s.spec).Place(nodes, s.placement())
+	node, addresses, err := s.spec.Place(nodes, s.placement())
 	if err != nil {
 		return nil, err
 	}
@@ -267,8 +267,8 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 // Fault is something wrong in a running lab.
 type Fault = labapi.Fault
 
-// validate completes a fault of a lab and checks it. The error is an [*observe.Error].
-func (s *Spec) validate(f *Fault) error {
+// validateFault completes a fault of a lab and checks it. The error is an [*observe.Error].
+func validateFault(s *Spec, f *Fault) error {
 	if err := f.Check(); err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (s *Spec) validate(f *Fault) error {
 		return invalid("host", err)
 	}
 	f.Host = host
-	if kind, _ := labapi.FaultKindOf(f.Kind); host == labfile.Router || kind.NodesOnly && s.node(host) == nil {
+	if kind, _ := labapi.FaultKindOf(f.Kind); host == labfile.Router || kind.NodesOnly && s.Node(host) == nil {
 		return invalid("host", fmt.Errorf("%s is not a node: the fault %s is only for nodes", host, f.Kind))
 	}
 	f.Text = f.String()

@@ -55,12 +55,12 @@ func (l *Lab) identify(spec *Spec) error {
 		p := &spec.Pods[i]
 		set(p.FullName(), podIdentity(p, state.pods[p.FullName()], state.servers))
 	}
-	set(labfile.Router, spec.machineIdentity(labfile.Router))
+	set(labfile.Router, machineIdentity(spec, labfile.Router))
 	for i := range spec.Nodes {
-		set(spec.Nodes[i].Name, spec.machineIdentity(spec.Nodes[i].Name))
+		set(spec.Nodes[i].Name, machineIdentity(spec, spec.Nodes[i].Name))
 	}
 	for i := range spec.Clients {
-		set(spec.Clients[i].Name, spec.machineIdentity(spec.Clients[i].Name))
+		set(spec.Clients[i].Name, machineIdentity(spec, spec.Clients[i].Name))
 	}
 	return errors.Join(errs...)
 }
@@ -97,15 +97,15 @@ func (s *servers) listen(ctx context.Context, own *server, ns *netns.Namespace, 
 
 // serverAt is the kind of the servers behind an address and port: of a host, or of a Service's endpoints.
 func (l *Lab) serverAt(to netip.AddrPort, protocol decision.Protocol) labapi.Server {
-	if kind, ok := l.Spec().serverOf(to, protocol); ok {
+	if kind, ok := serverOf(l.Spec(), to, protocol); ok {
 		return kind
 	}
 	for _, svc := range l.cluster.now.Load().services {
-		if svc.Protocol != protocol || !l.Spec().reaches(svc, to) {
+		if svc.Protocol != protocol || !reaches(l.Spec(), svc, to) {
 			continue
 		}
 		for _, e := range svc.Endpoints {
-			if kind, ok := l.Spec().serverOf(e.AddrPort, protocol); ok {
+			if kind, ok := serverOf(l.Spec(), e.AddrPort, protocol); ok {
 				return kind
 			}
 		}
@@ -114,8 +114,8 @@ func (l *Lab) serverAt(to netip.AddrPort, protocol decision.Protocol) labapi.Ser
 }
 
 // serverOf is the kind of the server of a host; false: none listens there.
-func (s *Spec) serverOf(at netip.AddrPort, protocol decision.Protocol) (labapi.Server, bool) {
-	for _, m := range s.machines() {
+func serverOf(s *Spec, at netip.AddrPort, protocol decision.Protocol) (labapi.Server, bool) {
+	for _, m := range machinesOf(s) {
 		if slices.Contains(m.addresses, at.Addr()) {
 			if i := labfile.PortAt(m.ports, at.Port(), protocol); i >= 0 {
 				return m.ports[i].Server, true
@@ -126,7 +126,7 @@ func (s *Spec) serverOf(at netip.AddrPort, protocol decision.Protocol) (labapi.S
 }
 
 // reaches reports whether an address and port are those of a service port.
-func (s *Spec) reaches(svc *decision.ServicePort, to netip.AddrPort) bool {
+func reaches(s *Spec, svc *decision.ServicePort, to netip.AddrPort) bool {
 	if to.Port() == svc.Port && (to.Addr() == svc.ClusterIP || slices.Contains(svc.ExternalIPs, to.Addr()) || slices.Contains(svc.LoadBalancerIPs, to.Addr())) {
 		return true
 	}

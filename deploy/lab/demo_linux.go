@@ -79,13 +79,13 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 // find returns the most suitable service port with a kind of server, and a client pod for it. The port's traffic
 // policy must allow any endpoint for any pod.
 func (d *demo) find(kind labapi.Server, suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
-	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return s.InternalPolicy == decision.Cluster && d.spec.servedBy(s, kind) && suits(s) && d.spec.client(s, (*Node).HasDaemon) != nil
+	svc := bestService(d.spec, d.services, func(s *decision.ServicePort) bool {
+		return s.InternalPolicy == decision.Cluster && isServedBy(d.spec, s, kind) && suits(s) && clientOf(d.spec, s, (*Node).HasDaemon) != nil
 	})
 	if svc == nil {
 		return nil, nil
 	}
-	return svc, d.spec.client(svc, (*Node).HasDaemon)
+	return svc, clientOf(d.spec, svc, (*Node).HasDaemon)
 }
 
 func isTCP(s *decision.ServicePort) bool { return s.Protocol == decision.TCP }
@@ -131,14 +131,14 @@ func (d *demo) checkSource(x *exchange) {
 }
 
 func (d *demo) nodePort(ctx context.Context) error {
-	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return isTCP(s) && s.NodePort != 0 && s.ExternalPolicy == decision.Cluster && d.spec.served(s) && d.spec.outsider(s.Family) != nil
+	svc := bestService(d.spec, d.services, func(s *decision.ServicePort) bool {
+		return isTCP(s) && s.NodePort != 0 && s.ExternalPolicy == decision.Cluster && isServed(d.spec, s) && outsiderOf(d.spec, s.Family) != nil
 	})
 	if svc == nil {
 		return nil
 	}
-	client := d.spec.outsider(svc.Family)
-	node, at := d.spec.nodePortTarget(svc, (*Node).HasDaemon)
+	client := outsiderOf(d.spec, svc.Family)
+	node, at := nodePortTarget(d.spec, svc, (*Node).HasDaemon)
 	if node == nil {
 		return nil
 	}
@@ -154,7 +154,7 @@ func (d *demo) nodePort(ctx context.Context) error {
 	d.check(x.record.Entry == decision.EntryNodePort.String(), "the flow entered by the node port")
 	d.check(addrOf(x.answer.Client) == x.record.MasqueradeAddress && x.record.MasqueradeAddress != "",
 		"the server saw %s, an address of node %s: the reply comes back this way", x.record.MasqueradeAddress, node.Name)
-	if p := d.spec.podAt(addrPort(x.record.Endpoint).Addr()); p != nil && p.Node != node.Name {
+	if p := d.spec.PodAt(addrPort(x.record.Endpoint).Addr()); p != nil && p.Node != node.Name {
 		d.check(true, "the pod is on another node, %s", p.Node)
 	}
 	return nil
@@ -165,15 +165,15 @@ func (d *demo) nodePort(ctx context.Context) error {
 const hairpinAttempts = 64
 
 func (d *demo) hairpin(ctx context.Context) error {
-	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return isTCP(s) && s.InternalPolicy == decision.Cluster && s.AffinitySeconds == 0 && d.spec.served(s)
+	svc := bestService(d.spec, d.services, func(s *decision.ServicePort) bool {
+		return isTCP(s) && s.InternalPolicy == decision.Cluster && s.AffinitySeconds == 0 && isServed(d.spec, s)
 	})
 	if svc == nil {
 		return nil
 	}
 	var pod *Pod
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
-		if p := d.spec.podAt(e.AddrPort.Addr()); pod == nil && d.spec.node(p.Node).HasDaemon() {
+		if p := d.spec.PodAt(e.AddrPort.Addr()); pod == nil && d.spec.Node(p.Node).HasDaemon() {
 			pod = p
 		}
 	}
@@ -248,7 +248,7 @@ func (d *demo) noEndpoints(ctx context.Context) error {
 	var pod *Pod
 	for _, s := range d.services {
 		if isTCP(s) && !s.HasEndpoints && svc == nil {
-			svc, pod = s, d.spec.client(s, (*Node).HasDaemon)
+			svc, pod = s, clientOf(d.spec, s, (*Node).HasDaemon)
 		}
 	}
 	if svc == nil || pod == nil {
@@ -344,7 +344,7 @@ func (d *demo) conntrack(s *conntrack.State) {
 
 // chosen is the pod that a decision selected, by its address: the objects need not name it.
 func (d *demo) chosen(r *flow.Record) string {
-	if p := d.spec.podAt(addrPort(r.Endpoint).Addr()); p != nil {
+	if p := d.spec.PodAt(addrPort(r.Endpoint).Addr()); p != nil {
 		return p.FullName()
 	}
 	return ""

@@ -9,14 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // edit puts the files' new contents in force: what differs from the files before. What commands have changed stays, unless the
 // files change the same. changes is what was changed, notApplied what requires a restart of the lab.
 func (s *state) edit(written *manifest.Objects, now time.Time) (changes, notApplied []string) {
 	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
-	from, to := specOf(s.written), specOf(written)
-	notApplied = s.start.fixed(to)
+	from, to := labfile.Of(s.written), labfile.Of(written)
+	notApplied = fixedFields(s.start, to)
 	s.editDeployments(from, to, now, add)
 	for _, p := range s.editPods(from, to, now, add) {
 		notApplied = append(notApplied, fmt.Sprintf("pod %s is on node %s in the file, which is not in the running lab", p.FullName(), p.Node))
@@ -112,7 +113,7 @@ func (s *state) endPodsOf(d *Deployment, now time.Time, add func(string, ...any)
 }
 
 // singlePods are the pods of a spec that are of no deployment.
-func (s *Spec) singlePods() (all []Pod) {
+func singlePods(s *Spec) (all []Pod) {
 	for _, p := range s.Pods {
 		if p.Deployment == "" {
 			all = append(all, p)
@@ -123,7 +124,7 @@ func (s *Spec) singlePods() (all []Pod) {
 
 // editPods returns the pods that the lab has no node for.
 func (s *state) editPods(from, to *Spec, now time.Time, add func(string, ...any)) (homeless []*Pod) {
-	added, changed, removed := differences(from.singlePods(), to.singlePods(), (*Pod).FullName)
+	added, changed, removed := differences(singlePods(from), singlePods(to), (*Pod).FullName)
 	for _, p := range removed {
 		if own := s.pod(p.FullName()); own != nil {
 			add("%s", s.end(own, now, nil))
@@ -182,8 +183,8 @@ func dropChanged[T object](applied map[string]T, from, to []T, add func(string, 
 	}
 }
 
-// fixed are the differences to another spec that a running lab does not apply.
-func (s *Spec) fixed(to *Spec) (all []string) {
+// fixedFields are the differences to another spec that a running lab does not apply.
+func fixedFields(s, to *Spec) (all []string) {
 	added, changed, removed := differences(s.Nodes, to.Nodes, func(n *Node) string { return n.Name })
 	for _, n := range added {
 		all = append(all, fmt.Sprintf("node %s is new in the file: not in the running lab", n.Name))

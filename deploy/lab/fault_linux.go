@@ -23,6 +23,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // faults are those of a lab. They are safe for concurrent use.
@@ -65,12 +66,12 @@ func (e *injectionError) Unwrap() []error { return []error{e.answer, e.cause} }
 
 // AddFault puts a fault in force, and returns it as it is listed.
 func (l *Lab) AddFault(_ context.Context, f Fault) (Fault, error) {
-	if err := l.Spec().validate(&f); err != nil {
+	if err := validateFault(l.Spec(), &f); err != nil {
 		return f, err
 	}
 	host := l.topology.find(f.Host)
 	if host == nil {
-		return f, invalid("host", &UnknownHostError{f.Host, l.Spec().Hosts()}) // it has just ended
+		return f, invalid("host", &labfile.UnknownHostError{Name: f.Host, Names: l.Spec().Hosts()}) // it has just ended
 	}
 	l.faults.mu.Lock()
 	defer l.faults.mu.Unlock()

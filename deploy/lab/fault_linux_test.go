@@ -265,7 +265,7 @@ func TestInvalidFaults(t *testing.T) {
 		{Fault{Kind: "loss", Host: "router", Percent: 5}, "router is not a node"},
 		{Fault{Kind: "loss", Host: "web"}, "percent is missing"},
 	} {
-		if err := spec.validate(&test.fault); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := validateFault(spec, &test.fault); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: %v, want %s", test.fault, err, test.want)
 		}
 	}

@@ -76,7 +76,7 @@ func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort, running *
 	for _, svc := range services {
 		for _, e := range svc.UsableEndpoints(decision.Cluster) {
 			switch {
-			case running.has(e.AddrPort.Addr()) || w.unanswered[e.AddrPort]:
+			case hasAddress(running, e.AddrPort.Addr()) || w.unanswered[e.AddrPort]:
 			case first:
 				w.unanswered[e.AddrPort] = true
 			default:
@@ -96,7 +96,7 @@ func of(pod string) string {
 	return ", pod " + pod
 }
 
-// has reports whether a host of the lab has the address.
-func (s *Spec) has(a netip.Addr) bool {
-	return slices.ContainsFunc(s.machines(), func(m machine) bool { return slices.Contains(m.addresses, a) })
+// hasAddress reports whether a host of the lab has the address.
+func hasAddress(s *Spec, a netip.Addr) bool {
+	return slices.ContainsFunc(machinesOf(s), func(m machine) bool { return slices.Contains(m.addresses, a) })
 }

@@ -73,7 +73,7 @@ func podResolv(namespace string, servers []netip.Addr) string {
 
 // machineIdentity is the identity of a node, a client or the router: they do not use the cluster's DNS, as on a real
 // cluster, but know each other's names.
-func (s *Spec) machineIdentity(name string) netns.Identity {
+func machineIdentity(s *Spec, name string) netns.Identity {
 	var hosts strings.Builder
 	hosts.WriteString(localHosts)
 	add := func(name string, addresses []netip.Addr) {

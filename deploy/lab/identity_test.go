@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -44,11 +45,11 @@ func TestMachineIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Parse("kind", data)
+	s, err := labfile.Parse("kind", data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := s.machineIdentity("kind-worker")
+	got := machineIdentity(s, "kind-worker")
 	if got.Hostname != "kind-worker" || got.Files[resolvFile] != noDNS || !strings.Contains(got.Files[hostsFile], "\n172.20.0.3\tkind-worker2\n") || !strings.HasSuffix(got.Files[hostsFile], "\n192.0.2.10\toutside\n") {
 		t.Errorf("%+v", got)
 	}

@@ -113,7 +113,7 @@ func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 		err = l.materialize()
 	}
 	if err == nil {
-		err = l.servers.add(ctx, spec.machines()...)
+		err = l.servers.add(ctx, machinesOf(spec)...)
 	}
 	if err == nil {
 		err = l.goLive()
@@ -287,11 +287,11 @@ func (l *Lab) daemonArguments(d *daemon) []string {
 	if !l.options.NoObjects {
 		args = append(args, apiserver.DaemonFlags(d.kubeconfig())...)
 	}
-	return append(args, l.Spec().proxyArguments()...)
+	return append(args, proxyArguments(l.Spec())...)
 }
 
 // proxyArguments are those that nfqproxyd and kube-proxy have in common.
-func (s *Spec) proxyArguments() (args []string) {
+func proxyArguments(s *Spec) (args []string) {
 	if len(s.ClusterCIDRs) > 0 {
 		args = append(args, "--cluster-cidr="+joined(s.ClusterCIDRs, ","))
 	}
@@ -323,7 +323,7 @@ func (l *Lab) Namespace(name string) (*netns.Namespace, error) {
 	if h := l.topology.find(full); h != nil {
 		return h.Namespace, nil
 	}
-	return nil, &UnknownHostError{name, l.Spec().Hosts()} // it has just ended
+	return nil, &labfile.UnknownHostError{Name: name, Names: l.Spec().Hosts()} // it has just ended
 }
 
 // AddAddresses gives a pod, by its full name, more addresses of its node's range: for programs with many
@@ -360,7 +360,7 @@ func (l *Lab) StartDaemon(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	if n := l.Spec().node(node); !n.HasProgram() {
+	if n := l.Spec().Node(node); !n.HasProgram() {
 		return &DaemonError{Node: node, Err: fmt.Errorf("the node has %s instead", n.Proxy)}
 	}
 	if err := l.startTimely(ctx, d); err != nil {
@@ -389,7 +389,7 @@ func (l *Lab) ReplaceDaemon(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	if n := l.Spec().node(node); !n.HasDaemon() {
+	if n := l.Spec().Node(node); !n.HasDaemon() {
 		return &DaemonError{Node: node, Err: fmt.Errorf("the node has %s instead", n.Proxy)}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
@@ -415,7 +415,7 @@ func (l *Lab) daemon(node string) (*daemon, error) {
 	for _, n := range l.Spec().Nodes {
 		names = append(names, n.Name)
 	}
-	return nil, &UnknownHostError{node, names}
+	return nil, &labfile.UnknownHostError{Name: node, Names: names}
 }
 
 // Subscribe returns the events of all nodes from now on. The buffer is the number of events

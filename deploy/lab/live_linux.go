@@ -47,7 +47,7 @@ type live struct {
 
 // goLive makes the lab like its file.
 func (l *Lab) goLive() error {
-	if err := l.Spec().requireRules(); err != nil {
+	if err := requireRules(l.Spec()); err != nil {
 		return err
 	}
 	source := labfile.NewWrittenSource(l.file.ObjectPaths()...)
@@ -105,8 +105,8 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	for _, name := range ended {
 		changes = append(changes, fmt.Sprintf("pod %s has ended", name))
 	}
-	if errs := (*labfile.Lab)(next.spec).Validate(); len(errs) > 0 {
-		return nil, invalid("", next.spec.withNames(errs))
+	if errs := next.spec.Validate(); len(errs) > 0 {
+		return nil, invalid("", withNames(next.spec, errs))
 	}
 	objects, err := next.objects(v.slices, now)
 	if err != nil {
@@ -245,7 +245,7 @@ func (l *Lab) state() *state {
 // build makes the hosts of a state that the lab lacks, and returns the names of those that it has too many. Hosts that differ
 // are made again.
 func (v *live) build(ctx context.Context, next *state) (gone []string, err error) {
-	before, after := v.state.spec.byHost(), next.spec.byHost()
+	before, after := byHost(v.state.spec), byHost(next.spec)
 	for name := range before {
 		if after[name] == nil {
 			gone = append(gone, name)
@@ -260,7 +260,7 @@ func (v *live) build(ctx context.Context, next *state) (gone []string, err error
 			}
 		}
 	}()
-	for _, m := range next.spec.machines() {
+	for _, m := range machinesOf(next.spec) {
 		name := m.Who()
 		if v.lab.topology.find(name) != nil {
 			if reflect.DeepEqual(before[name], after[name]) {
@@ -303,7 +303,7 @@ func (v *live) serve(ctx context.Context, m machine, wanted bool) error {
 }
 
 // byHost are the pods and clients by name: what their hosts depend on.
-func (s *Spec) byHost() map[string]any {
+func byHost(s *Spec) map[string]any {
 	all := make(map[string]any)
 	for _, n := range s.Nodes {
 		all[n.Name] = n
@@ -329,7 +329,7 @@ func (l *Lab) Objects() *manifest.Objects { return l.live.objects.Load() }
 // load returns the objects in force, and the configuration of the nodes, as a findings.Doctor wants them.
 func (v *live) load(context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
 	config, o := proxyconfig.Default().Node, v.objects.Load()
-	specOf(o).Configure(&config)
+	labfile.Of(o).Configure(&config)
 	config.Algorithms = v.lab.algorithms
 	return o, config, nil
 }

@@ -38,7 +38,7 @@ func Load(nameOrPath string) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		spec, err := Parse("lab "+nameOrPath, data)
+		spec, err := labfile.Parse("lab "+nameOrPath, data)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func Load(nameOrPath string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, err := Parse(nameOrPath, data)
+	spec, err := labfile.Parse(nameOrPath, data)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func FromObjects(paths []string, dir string, o derivation.Options) (*File, error
 	comment := append([]string{"A lab derived from Kubernetes objects. Guesses for what the objects lack:"}, guesses...)
 	f := &File{Data: spec.Marshal(comment), Guesses: guesses}
 	// Parse what was written, as from any other file.
-	if f.Spec, err = Parse("lab of "+strings.Join(paths, ", "), f.Data); err != nil {
+	if f.Spec, err = labfile.Parse("lab of "+strings.Join(paths, ", "), f.Data); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -136,13 +136,6 @@ func (f *File) ObjectPaths() []string {
 		paths = append(paths, o)
 	}
 	return paths
-}
-
-// Parse reads the first document of a lab file and validates it. The error is a
-// [manifest.Errors]; name is the file's name in it.
-func Parse(name string, data []byte) (*Spec, error) {
-	l, err := labfile.Parse(name, data)
-	return (*Spec)(l), err
 }
 
 // DefaultPage is the default address of a lab's page.

@@ -137,7 +137,7 @@ type mapped struct {
 
 // Topology returns the topology of the lab. Its nodes know parts of it only, and which of them answer.
 func (m *mapped) Topology(ctx context.Context) (*observe.Topology, error) {
-	t := m.lab.Spec().topology()
+	t := topologyOf(m.lab.Spec())
 	if seen, err := m.Relay.Topology(ctx); err == nil { // otherwise no daemon answers
 		for i := range t.Nodes {
 			t.Nodes[i].Observed = slices.ContainsFunc(seen.Nodes, func(n observe.TopologyNode) bool { return n.Name == t.Nodes[i].Name && n.Observed })
@@ -154,8 +154,8 @@ func (l *Lab) decides() bool {
 	return slices.ContainsFunc(l.Spec().Nodes, func(n Node) bool { return n.HasDaemon() })
 }
 
-// topology is the topology in the order of the file.
-func (s *Spec) topology() *observe.Topology {
+// topologyOf is the topology in the order of the file.
+func topologyOf(s *Spec) *observe.Topology {
 	t := &observe.Topology{Lab: s.Name, Hosts: []observe.TopologyHost{}, Pods: []observe.TopologyPod{}}
 	for _, n := range s.Nodes {
 		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs})
@@ -196,7 +196,7 @@ func newOwners(s *Spec) *owners {
 			}
 		}
 	}
-	for _, m := range s.machines() {
+	for _, m := range machinesOf(s) {
 		for _, a := range m.addresses {
 			byAddress[a] = flow.Owner{Pod: m.Pod, Node: m.Node, Host: m.Host}
 		}

@@ -56,7 +56,7 @@ func (p *plainNode) Objects(context.Context, observe.ObjectsQuery) (*observe.Tab
 }
 
 func (p *plainNode) Status(context.Context) ([]observe.Status, error) {
-	n := p.lab.Spec().node(p.name)
+	n := p.lab.Spec().Node(p.name)
 	text := proxyText(n)
 	if state, _, _ := p.lab.daemons[p.name].state(); n.HasProgram() && state != Ready {
 		text += fmt.Sprintf(" (%s)", state)
@@ -70,7 +70,7 @@ func (p *plainNode) Topology(context.Context) (*observe.Topology, error) {
 
 // Explain follows the packet through the rules in the node's kernel.
 func (p *plainNode) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
-	return p.lab.walk(ctx, p.lab.Spec().node(p.name), q)
+	return p.lab.walk(ctx, p.lab.Spec().Node(p.name), q)
 }
 
 // observedNode is the observer of a node with another proxy, whose flows nfqproxyd records. It follows packets through the rules
@@ -83,11 +83,11 @@ type observedNode struct {
 
 // Explain follows the packet through the rules in the node's kernel.
 func (o *observedNode) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
-	return o.lab.walk(ctx, o.lab.Spec().node(o.name), q)
+	return o.lab.walk(ctx, o.lab.Spec().Node(o.name), q)
 }
 
 func (p *plainNode) nothing(what string) error {
-	return &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("node %s has no daemon, and so no %s: it has %s", p.name, what, proxyText(p.lab.Spec().node(p.name)))}
+	return &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("node %s has no daemon, and so no %s: it has %s", p.name, what, proxyText(p.lab.Spec().Node(p.name)))}
 }
 
 // proxyText is what a node without a daemon has instead, in words.

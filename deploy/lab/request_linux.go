@@ -135,7 +135,7 @@ func (l *Lab) lookup(ctx context.Context, ns *netns.Namespace, name string, r *l
 			return ns.Dial(ctx, network, netip.AddrPort{}, to)
 		},
 	}
-	for _, m := range l.Spec().machines() {
+	for _, m := range machinesOf(l.Spec()) {
 		if m.Who() != ns.Name() {
 			continue
 		}

@@ -54,7 +54,7 @@ func writtenMode(n *Node) string {
 }
 
 // requireRules is an error if this machine cannot load rules that a node has.
-func (s *Spec) requireRules() error {
+func requireRules(s *Spec) error {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		mode := writtenMode(n)
@@ -88,7 +88,7 @@ func (r *kubeProxyRules) write(t *topology, spec *Spec, o *manifest.Objects) (er
 		}
 		config := proxyconfig.Default().Node
 		config.Name = n.Name
-		specOf(o).Configure(&config)
+		labfile.Of(o).Configure(&config)
 		table, _ := servicetable.Table(&o.Objects, config)
 		for _, a := range n.Addresses {
 			f := decision.FamilyOf(a)
@@ -218,7 +218,7 @@ func (nftablesRules) command(decision.Family) []string { return []string{"nft", 
 
 func (nftablesRules) text(s *Spec, t *decision.Table, f decision.Family) (string, error) {
 	var b strings.Builder
-	_, err := nftproxy.Tables(t, nftproxy.Options{ServiceCIDRs: (*labfile.Lab)(s).ServicePrefixes()}, f).WriteTo(&b)
+	_, err := nftproxy.Tables(t, nftproxy.Options{ServiceCIDRs: s.ServicePrefixes()}, f).WriteTo(&b)
 	return b.String(), err
 }
 
@@ -328,7 +328,7 @@ func kubeProxyArguments(s *Spec, node, mode, config string) []string {
 	args := []string{"--kubeconfig=" + config, "--kube-api-content-type=application/json", "--hostname-override=" + node, "--proxy-mode=" + mode,
 		// The limits of connection tracking are the machine's.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"}
-	return append(args, s.proxyArguments()...)
+	return append(args, proxyArguments(s)...)
 }
 
 // metricsPort is the default of kube-proxy's --metrics-bind-address, which is on the loopback address.

@@ -22,7 +22,7 @@ import (
 // Status is the current state of the lab.
 func (l *Lab) Status() *Status {
 	now := l.state()
-	t := now.spec.topology()
+	t := topologyOf(now.spec)
 	s := &Status{Status: labapi.Status{Name: t.Lab, Clients: t.Hosts, Faults: l.Faults()}, Started: l.started, FlowAPI: l.FlowAPI}
 	s.Pods, s.Deployments = now.podStatus(t.Pods), now.deploymentStatus()
 	if files := l.files.Load(); files != nil {
@@ -30,7 +30,7 @@ func (l *Lab) Status() *Status {
 	}
 	for _, n := range t.Nodes {
 		d := l.daemons[n.Name].status()
-		switch node := now.spec.node(n.Name); {
+		switch node := now.spec.Node(n.Name); {
 		case !node.HasProgram():
 			d.State = node.Proxy
 		case !node.HasDaemon():

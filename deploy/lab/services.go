@@ -13,24 +13,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
-// podAt finds the pod that has an address; nil: none.
-func (s *Spec) podAt(a netip.Addr) *Pod {
-	for i := range s.Pods {
-		if slices.Contains(s.Pods[i].Addresses, a) {
-			return &s.Pods[i]
-		}
-	}
-	return nil
+// isServed reports whether a service port has endpoints, and all of them are pods of the lab
+// with servers that answer there.
+func isServed(s *Spec, svc *decision.ServicePort) bool {
+	return isServedBy(s, svc, labapi.AnswerServer)
 }
 
-// served reports whether a service port has endpoints, and all of them are pods of the lab
-// with servers that answer there.
-func (s *Spec) served(svc *decision.ServicePort) bool { return s.servedBy(svc, labapi.AnswerServer) }
-
-// servedBy is served for a kind of server.
-func (s *Spec) servedBy(svc *decision.ServicePort, kind labapi.Server) bool {
+// isServedBy is isServed for a kind of server.
+func isServedBy(s *Spec, svc *decision.ServicePort, kind labapi.Server) bool {
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
-		p := s.podAt(e.AddrPort.Addr())
+		p := s.PodAt(e.AddrPort.Addr())
 		if p == nil {
 			return false
 		}
@@ -46,36 +38,36 @@ func isEndpoint(svc *decision.ServicePort, p *Pod) bool {
 	return slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool { return slices.Contains(p.Addresses, e.AddrPort.Addr()) })
 }
 
-// spread is the number of nodes the endpoints of a service port are on.
-func (s *Spec) spread(svc *decision.ServicePort) int {
+// spreadOf is the number of nodes the endpoints of a service port are on.
+func spreadOf(s *Spec, svc *decision.ServicePort) int {
 	nodes := make(map[string]bool)
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
-		if p := s.podAt(e.AddrPort.Addr()); p != nil {
+		if p := s.PodAt(e.AddrPort.Addr()); p != nil {
 			nodes[p.Node] = true
 		}
 	}
 	return len(nodes)
 }
 
-// best finds the suitable service port with endpoints on most nodes; nil: none is
+// bestService finds the suitable service port with endpoints on most nodes; nil: none is
 // suitable.
-func (s *Spec) best(services []*decision.ServicePort, suits func(*decision.ServicePort) bool) *decision.ServicePort {
+func bestService(s *Spec, services []*decision.ServicePort, suits func(*decision.ServicePort) bool) *decision.ServicePort {
 	var best *decision.ServicePort
 	for _, svc := range services {
-		if suits(svc) && (best == nil || s.spread(svc) > s.spread(best)) {
+		if suits(svc) && (best == nil || spreadOf(s, svc) > spreadOf(s, best)) {
 			best = svc
 		}
 	}
 	return best
 }
 
-// client finds a pod to connect to a service port from: not an endpoint of it, on a suitable node, preferably one that
+// clientOf finds a pod to connect to a service port from: not an endpoint of it, on a suitable node, preferably one that
 // serves nothing itself; nil: there is none.
-func (s *Spec) client(svc *decision.ServicePort, suits func(*Node) bool) *Pod {
+func clientOf(s *Spec, svc *decision.ServicePort, suits func(*Node) bool) *Pod {
 	var found *Pod
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if _, ok := decision.AddressOf(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) || !suits(s.node(p.Node)) {
+		if _, ok := decision.AddressOf(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) || !suits(s.Node(p.Node)) {
 			continue
 		}
 		if found == nil || len(p.Ports) < len(found.Ports) {
@@ -85,8 +77,8 @@ func (s *Spec) client(svc *decision.ServicePort, suits func(*Node) bool) *Pod {
 	return found
 }
 
-// outsider finds a client without routes to pods; nil: there is none.
-func (s *Spec) outsider(f decision.Family) *Client {
+// outsiderOf finds a client without routes to pods; nil: there is none.
+func outsiderOf(s *Spec, f decision.Family) *Client {
 	for i := range s.Clients {
 		if _, ok := decision.AddressOf(s.Clients[i].Addresses, f); ok && !s.Clients[i].RoutesToPods {
 			return &s.Clients[i]
@@ -97,7 +89,7 @@ func (s *Spec) outsider(f decision.Family) *Client {
 
 // nodePortTarget finds a suitable node to connect to a node port of: preferably one without endpoints of
 // the service. The address is the zero Addr if no node opens node ports.
-func (s *Spec) nodePortTarget(svc *decision.ServicePort, suits func(*Node) bool) (*Node, netip.Addr) {
+func nodePortTarget(s *Spec, svc *decision.ServicePort, suits func(*Node) bool) (*Node, netip.Addr) {
 	var found *Node
 	var at netip.Addr
 	for i := range s.Nodes {
@@ -107,7 +99,7 @@ func (s *Spec) nodePortTarget(svc *decision.ServicePort, suits func(*Node) bool)
 			continue
 		}
 		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {
-			p := s.podAt(e.AddrPort.Addr())
+			p := s.PodAt(e.AddrPort.Addr())
 			return p != nil && p.Node == n.Name
 		})
 		if !has {
@@ -157,9 +149,9 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 }
 
 // hasDNS reports whether pods of the lab find names in DNS.
-func (s *Spec) hasDNS(services []*decision.ServicePort) bool {
+func hasDNS(s *Spec, services []*decision.ServicePort) bool {
 	return slices.ContainsFunc(services, func(svc *decision.ServicePort) bool {
-		return svc.Name.Service() == labfile.ClusterDNS && s.servedBy(svc, labapi.DNSServer)
+		return svc.Name.Service() == labfile.ClusterDNS && isServedBy(s, svc, labapi.DNSServer)
 	})
 }
 
@@ -179,22 +171,22 @@ func urlHost(svc *decision.ServicePort, from *Pod) string {
 // and addresses.
 func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	var lines []string
-	tcp := func(svc *decision.ServicePort) bool { return svc.Protocol == decision.TCP && s.served(svc) }
-	if svc := s.best(services, tcp); svc != nil {
-		if p := s.client(svc, (*Node).HasFlowAPI); p != nil {
+	tcp := func(svc *decision.ServicePort) bool { return svc.Protocol == decision.TCP && isServed(s, svc) }
+	if svc := bestService(s, services, tcp); svc != nil {
+		if p := clientOf(s, svc, (*Node).HasFlowAPI); p != nil {
 			name := p.Name
 			if _, err := s.Resolve(name); err != nil {
 				name = p.FullName() // of several of that name
 			}
-			if s.hasDNS(services) {
+			if hasDNS(s, services) {
 				lines = append(lines, fmt.Sprintf(program()+" lab ask %s http://%s/", name, urlHost(svc, p)))
 			}
 			lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
 		}
 	}
-	if svc := s.best(services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {
-		if c := s.outsider(svc.Family); c != nil {
-			if _, at := s.nodePortTarget(svc, (*Node).HasFlowAPI); at.IsValid() {
+	if svc := bestService(s, services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {
+		if c := outsiderOf(s, svc.Family); c != nil {
+			if _, at := nodePortTarget(s, svc, (*Node).HasFlowAPI); at.IsValid() {
 				lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
 			}
 		}

@@ -10,34 +10,16 @@ package lab
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/nearest"
-	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
-// Spec is a lab: the first document of a lab file. [Parse] returns valid ones only.
-type Spec labfile.Lab
-
-// specOf is the lab of objects; nil: they are of none.
-func specOf(o *manifest.Objects) *Spec { return (*Spec)(labfile.Of(o)) }
-
-// Configure takes over the settings of a lab; nil: there is none.
-func (s *Spec) Configure(c *servicetable.NodeConfig) {
-	if s == nil {
-		return
-	}
-	c.ClusterCIDRs, c.NodePortAddresses = s.ClusterCIDRs, s.Proxy.NodePortAddresses
-	c.MasqueradeAll, c.NoHairpinMasquerade = s.Proxy.MasqueradeAll, bool(s.Proxy.NoHairpinMasquerade)
-	c.Balance = string(s.Proxy.Balance)
-}
-
 // The parts of a lab.
 type (
+	// Spec is a lab: the first document of a lab file.
+	Spec = labfile.Lab
 	// Network is a network of a lab.
 	Network = labfile.Network
 	// Port is a port that a pod listens on.
@@ -54,8 +36,8 @@ type (
 	Proxy = labfile.Proxy
 )
 
-// observe has kube-proxy serve the nodes that have nfqproxy, and nfqproxyd observe all nodes.
-func (s *Spec) observe() {
+// observeAll has kube-proxy serve the nodes that have nfqproxy, and nfqproxyd observe all nodes.
+func observeAll(s *Spec) {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		if n.HasDaemon() {
@@ -65,37 +47,6 @@ func (s *Spec) observe() {
 	}
 }
 
-// UnknownHostError is the error for a name that no host of a lab has.
-type UnknownHostError struct {
-	Name  string
-	Names []string // of all hosts
-}
-
-// Error lists the known names.
-func (e *UnknownHostError) Error() string {
-	return fmt.Sprintf("no host %q in this lab%s; known: %s", e.Name, nearest.Hint(e.Name, e.Names), strings.Join(e.Names, ", "))
-}
-
-// Hosts are the names of all hosts, for lab exec: nodes, pods (namespace/name), clients and
-// the router.
-func (s *Spec) Hosts() []string {
-	var names []string
-	for _, h := range s.machines() {
-		names = append(names, h.Who())
-	}
-	return append(names, labfile.Router)
-}
-
-// node finds a node of the lab.
-func (s *Spec) node(name string) *Node {
-	for i := range s.Nodes {
-		if s.Nodes[i].Name == name {
-			return &s.Nodes[i]
-		}
-	}
-	return nil
-}
-
 // machine is a node, a pod or a client.
 type machine struct {
 	Answer    // its identity
@@ -103,7 +54,8 @@ type machine struct {
 	ports     []Port
 }
 
-func (s *Spec) machines() (all []machine) {
+// machinesOf are all hosts but the router.
+func machinesOf(s *Spec) (all []machine) {
 	for _, n := range s.Nodes {
 		all = append(all, machine{Answer{Node: n.Name}, n.Addresses, n.Ports})
 	}
@@ -114,29 +66,6 @@ func (s *Spec) machines() (all []machine) {
 		all = append(all, machine{Answer{Host: c.Name}, c.Addresses, c.Ports})
 	}
 	return all
-}
-
-// Resolve returns the full name of a host. The namespace of a pod is optional if its name is
-// unique. The error is an [*UnknownHostError].
-func (s *Spec) Resolve(name string) (string, error) {
-	hosts := s.Hosts()
-	if slices.Contains(hosts, name) {
-		return name, nil
-	}
-	found := ""
-	for i := range s.Pods {
-		if s.Pods[i].Name != name {
-			continue
-		}
-		if found != "" {
-			return "", &UnknownHostError{name, hosts}
-		}
-		found = s.Pods[i].FullName()
-	}
-	if found == "" {
-		return "", &UnknownHostError{name, hosts}
-	}
-	return found, nil
 }
 
 // devices names network devices after the host at their other end, within the kernel's

@@ -74,7 +74,7 @@ type objectSet struct {
 }
 
 func newState(spec *Spec, written *manifest.Objects) *state {
-	s := &state{spec: spec, start: specOf(written), given: labfile.NewGiven((*labfile.Lab)(spec))}
+	s := &state{spec: spec, start: labfile.Of(written), given: labfile.NewGiven(spec)}
 	s.write(written)
 	return s
 }
@@ -128,7 +128,7 @@ func (s *state) unschedulable(node string) bool { return s.nodes[node].down || s
 // replicas gives each deployment its number of pods, and returns what changed. Pods that find no place are missing until
 // another change.
 func (s *state) replicas(now time.Time) (changes []string) {
-	lab := (*labfile.Lab)(s.spec)
+	lab := s.spec
 	for i := range s.spec.Deployments {
 		d := &s.spec.Deployments[i]
 		own := s.podsOf(d)
@@ -188,7 +188,7 @@ func (s *state) sweep(now time.Time) (ended []string, next time.Time) {
 // objects are the Kubernetes objects of the state, with what controllers make of them. Its Lab is the spec.
 func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest.Objects, error) {
 	o := *s.written
-	o.Lab = (*labfile.Lab)(s.spec)
+	o.Lab = s.spec
 	o.Services = merge(s.written.Services, s.applied.services)
 	for i := range o.Services {
 		o.Services[i] = o.Services[i].DeepCopy() // Allocate changes it
@@ -196,7 +196,7 @@ func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest
 	if err := controllers.Allocate(o.Services, labfile.Of(&o).ServicePrefixes()); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(controllers.Unique(o.Services), s.spec.apart(o.Services)); err != nil {
+	if err := cmp.Or(controllers.Unique(o.Services), apart(s.spec, o.Services)); err != nil {
 		return nil, err
 	}
 	o.Nodes, o.Pods, o.Deployments = s.nodeObjects(), s.podObjects(), s.deploymentObjects()
@@ -215,9 +215,9 @@ func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest
 }
 
 // apart returns an error for a ClusterIP that is the address of a host: the proxies would translate the packets to that host.
-func (s *Spec) apart(services []*corev1.Service) error {
+func apart(s *Spec, services []*corev1.Service) error {
 	hosts := make(map[netip.Addr]string)
-	for _, m := range s.machines() {
+	for _, m := range machinesOf(s) {
 		for _, a := range m.addresses {
 			hosts[a] = m.Who()
 		}

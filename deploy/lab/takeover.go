@@ -45,7 +45,7 @@ func takeOver(written *manifest.Objects) takenOver {
 	if controllers.Allocate(all, labfile.Of(written).ServicePrefixes()) != nil {
 		return takenOver{} // the lab has the error
 	}
-	s := &state{spec: specOf(written), written: written, own: t}
+	s := &state{spec: labfile.Of(written), written: written, own: t}
 	made, err := controllers.NewEndpointSlices().Sync(candidates, s.podObjects(), s.nodeObjects(), nil, time.Time{})
 	if err != nil {
 		return takenOver{}

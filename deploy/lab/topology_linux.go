@@ -195,7 +195,7 @@ func (t *topology) attach(name string, addresses []netip.Addr) (*attached, error
 		return nil, err
 	}
 	for _, a := range addresses {
-		network := (*labfile.Lab)(t.spec).Network(a)
+		network := t.spec.Network(a)
 		err := errors.Join(
 			n.AddAddress(hostDevice, netip.PrefixFrom(a, network.CIDR.Bits())),
 			n.AddRoute(netns.Route{Destination: everywhere(a), Via: network.Gateway, Link: hostDevice}),
@@ -258,7 +258,7 @@ func (t *topology) buildNode(node *Node) error {
 // buildPod connects a pod as the CNI plug-in ptp (and kindnet) does: its only neighbour is the
 // gateway, which all pods of a node share.
 func (t *topology) buildPod(p *Pod) error {
-	node, n := t.spec.node(p.Node), t.find(p.Node)
+	node, n := t.spec.Node(p.Node), t.find(p.Node)
 	if node == nil || n == nil {
 		return fmt.Errorf("pod %s: no node %q", p.FullName(), p.Node)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/derivation"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -61,7 +62,7 @@ type place struct {
 }
 
 func places(s *Spec) (all []place) {
-	for _, m := range s.machines() {
+	for _, m := range machinesOf(s) {
 		for _, a := range m.addresses {
 			for _, p := range m.ports {
 				all = append(all, place{m.Who(), m.Pod != "", netip.AddrPortFrom(a, p.Port), p.Protocol})
@@ -183,7 +184,7 @@ func TestResolve(t *testing.T) {
 		"outside": "outside", "router": "router", "nobody": "", "kube-system/shell": "", "": "",
 	} {
 		got, err := s.Resolve(name)
-		var unknown *UnknownHostError
+		var unknown *labfile.UnknownHostError
 		if got != want || (want == "") != errors.As(err, &unknown) {
 			t.Errorf("Resolve(%q) = %q, %v; want %q", name, got, err, want)
 		}

@@ -43,7 +43,7 @@ func runIsolated(o RunOptions, public bool, f show) (int, error) {
 		file.Spec.Proxy.NoHairpinMasquerade = true
 	}
 	if o.Observe {
-		file.Spec.observe()
+		observeAll(file.Spec)
 	}
 	return netns.Isolation{
 		Prepare: func() ([]*os.File, error) {

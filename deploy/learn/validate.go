@@ -358,7 +358,7 @@ func (u *Unit) LabFile() (*lab.File, error) {
 			return nil, err
 		}
 	}
-	spec, err := lab.Parse(path.Join(u.dir, u.Lab), data)
+	spec, err := labfile.Parse(path.Join(u.dir, u.Lab), data)
 	if err != nil {
 		return nil, err
 	}

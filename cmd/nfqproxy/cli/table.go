@@ -18,7 +18,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -88,7 +87,7 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.N
 		return config, err
 	}
 	file := labfile.Of(objects)
-	(*lab.Spec)(file).Configure(&config)
+	file.Configure(&config)
 	kubeproxyconfig.Of(&objects.Objects).Complete(&config)
 	var scripts []string
 	if file != nil {

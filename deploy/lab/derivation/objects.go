@@ -52,7 +52,8 @@ func (d *derivation) addAddress(n *derivedNode, a netip.Addr) {
 
 func (d *derivation) takeNodes(objects []*corev1.Node) error {
 	for _, o := range objects {
-		n, err := d.node(o.Name, "Node "+o.Name)
+		what := "Node " + o.Name
+		n, err := d.node(o.Name, what)
 		if err != nil {
 			return err
 		}
@@ -60,7 +61,7 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 			for _, a := range o.Status.Addresses {
 				ip := parseAddr(a.Address)
 				if other, ok := d.at[ip].(*derivedNode); ok && other != n && a.Type == kind {
-					return fmt.Errorf("Node %s: its address %s is also that of Node %s", o.Name, ip, other.Name)
+					return fmt.Errorf("%s: its address %s is also that of Node %s", what, ip, other.Name)
 				}
 				if a.Type == kind {
 					d.addAddress(n, ip)

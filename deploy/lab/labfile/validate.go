@@ -54,9 +54,10 @@ func (v *validation) fail(path, format string, args ...any) {
 	v.errs = append(v.errs, yamlfile.FieldError{Field: path, Err: fmt.Errorf(format, args...)})
 }
 
-// IsLabel reports whether a name is valid for labs, clients and namespaces, IsHostName
-// whether it is valid for nodes and pods: both as in Kubernetes (RFC 1123).
-func IsLabel(name string) bool    { return len(apivalidation.IsDNS1123Label(name)) == 0 }
+// IsLabel reports whether a name is valid for labs, clients and namespaces: as in Kubernetes (RFC 1123).
+func IsLabel(name string) bool { return len(apivalidation.IsDNS1123Label(name)) == 0 }
+
+// IsHostName reports whether a name is valid for nodes and pods: as in Kubernetes (RFC 1123).
 func IsHostName(name string) bool { return len(apivalidation.IsDNS1123Subdomain(name)) == 0 }
 
 // label checks the name of a lab, client or namespace.
