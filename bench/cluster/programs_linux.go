@@ -19,7 +19,8 @@ import (
 // defineComponents decides on the command lines.
 func (c *Cluster) defineComponents() (err error) {
 	if c.Etcd, err = c.component(Etcd, c.etcdFlags(), func(ctx context.Context) error {
-		return c.get(ctx, c.etcdURL+"/health")
+		_, err := c.get(ctx, c.etcdURL+"/health")
+		return err
 	}); err != nil {
 		return err
 	}
@@ -29,13 +30,12 @@ func (c *Cluster) defineComponents() (err error) {
 	if len(c.config.Controllers) == 0 {
 		return nil
 	}
-	if c.ControllerManager, err = c.component(ControllerManager, c.controllerManagerFlags(), func(ctx context.Context) error {
-		return c.get(ctx, fmt.Sprintf("https://127.0.0.1:%d/healthz", c.ports.manager))
-	}); err != nil || !c.config.Kubelets {
+	if c.ControllerManager, err = c.component(ControllerManager, c.controllerManagerFlags(), c.probeControllerManager); err != nil || !c.config.Kubelets {
 		return err
 	}
 	c.Scheduler, err = c.component(KubeScheduler, c.schedulerFlags(), func(ctx context.Context) error {
-		return c.get(ctx, fmt.Sprintf("https://127.0.0.1:%d/readyz", c.ports.scheduler))
+		_, err := c.get(ctx, fmt.Sprintf("https://127.0.0.1:%d/readyz", c.ports.scheduler))
+		return err
 	})
 	return err
 }
@@ -154,21 +154,35 @@ func (c *Cluster) schedulerFlags() []string {
 }
 
 // get wants a page with status 200.
-func (c *Cluster) get(ctx context.Context, url string) error {
+// probeControllerManager succeeds when the first controller runs. Before, kube-controller-manager is healthy, too, and it exits if it
+// finds no healthy API server within ten seconds.
+func (c *Cluster) probeControllerManager(ctx context.Context) error {
+	controller := c.config.Controllers[0]
+	if controller == "*" {
+		controller = "endpointslice-controller"
+	}
+	checks, err := c.get(ctx, fmt.Sprintf("https://127.0.0.1:%d/healthz?verbose", c.ports.manager))
+	if err == nil && !strings.Contains(checks, "[+]"+controller+" ok") {
+		err = fmt.Errorf("%s does not run yet; healthy are:\n%s", controller, checks)
+	}
+	return err
+}
+
+func (c *Cluster) get(ctx context.Context, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	response, err := c.local.Do(request)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer response.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 1024))
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", url, response.Status, text)
+		return "", fmt.Errorf("%s: %s: %s", url, response.Status, text)
 	}
-	return nil
+	return string(text), nil
 }
 
 // localClient connects to etcd and kube-controller-manager. Connections are not kept:
