@@ -54,7 +54,7 @@ func validateAddresses(path string, addresses []corev1.EndpointAddress, v *valid
 
 // mirror adds the EndpointSlices that the control plane makes of Endpoints. Those of a Service with a selector stand for
 // its EndpointSlices if they are from a cluster, where a controller keeps both alike, and no EndpointSlice of it is known. Those that
-// name Pods are, whatever was cut out of their metadata.
+// name Pods are, whatever was cut out of their metadata, and those without addresses: nobody writes them by hand.
 func (l *loader) mirror() {
 	o := l.objects
 	if len(o.Endpoints) == 0 {
@@ -72,7 +72,7 @@ func (l *loader) mirror() {
 	for _, e := range o.Endpoints {
 		name := e.Namespace + "/" + e.Name
 		svc := services[name]
-		stands := svc != nil && len(svc.Spec.Selector) > 0 && (fromCluster(e) || slices.ContainsFunc(e.Subsets, namesPods)) && !sliced[name]
+		stands := svc != nil && len(svc.Spec.Selector) > 0 && (fromCluster(e) || len(e.Subsets) == 0 || slices.ContainsFunc(e.Subsets, namesPods)) && !sliced[name]
 		if mirrored[name] || controllers.NotMirrored(e, svc) != "" && !stands {
 			continue
 		}

@@ -65,7 +65,7 @@ func (c *Cluster) noSlices(svc *corev1.Service) Finding {
 			Text: fmt.Sprintf("whether %s has endpoints is not known: the files contain no Pods of its namespace, and no Deployments or other objects that create some", object),
 			Do:   "add the files that contain them",
 		}
-	case c.isUnsubmitted(svc):
+	case c.objects.Made != nil && instead != "" && c.readyPods(svc) == "":
 		return Finding{
 			Code: NoSlices, Object: object, Field: "spec.selector",
 			Text: fmt.Sprintf("%s has no EndpointSlice, and the files have no Pods for its selector%s", object, instead),

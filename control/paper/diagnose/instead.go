@@ -239,8 +239,12 @@ func (c *Cluster) notSliced(svc *corev1.Service) string {
 		}
 	}
 	for _, e := range c.objects.Endpoints {
-		if e.Namespace == svc.Namespace && c.services[nameOf(e)] == nil {
+		switch {
+		case c.services[nameOf(e)] != nil:
+		case e.Namespace == svc.Namespace:
 			names = append(names, e.Name)
+		case e.Name == svc.Name:
+			texts = append(texts, fmt.Sprintf("Endpoints %s are in namespace %s: they have to be in that of their Service", e.Name, e.Namespace))
 		}
 	}
 	if near := nearest.Name(svc.Name, names); near != "" {
