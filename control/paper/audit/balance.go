@@ -167,9 +167,12 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 		kind, _, _ := serviceChain(rule.jump)
 		toEndpoint := strings.HasPrefix(rule.jump, endpointPrefix)
 		if toEndpoint && rule.selects() && !rule.unread || !toEndpoint && kind == "" && rule.jump != markDrop && rule.jump != kubechains.MarkMasq && rule.Target != nil {
-			if b.foreign = true; pasted.IsMasked(rule.String()) {
+			b.foreign = true
+			switch {
+			case rule.hides: // a note says so
+			case pasted.IsMasked(rule.String()):
 				r.gap(fmt.Sprintf("a part of a rule of %s is masked: %s", chain, rule), rule.Line)
-			} else {
+			default:
 				r.problem(fmt.Sprintf("%s has a rule that kube-proxy does not write: %s", chain, rule), rule.Line)
 			}
 		}
@@ -246,7 +249,7 @@ func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
 	case read.present && !read.unread:
 		e.AddrPort = read.addrPort
 		if named.IsValid() && read.addrPort.IsValid() && named != read.addrPort {
-			r.problem(fmt.Sprintf("the comment names %s, but %s translates to %s", named, rule.jump, read.addrPort), rule.Line, read.dnatLine)
+			r.problem(fmt.Sprintf("the comment of %s names %s, but %s translates to %s", s.Title(), named, rule.jump, read.addrPort), rule.Line, read.dnatLine)
 		}
 	default:
 		e.AddrPort = named

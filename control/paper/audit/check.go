@@ -110,7 +110,7 @@ func (r *reader) checkReferences() {
 			used[rule.jump] = true
 		}
 	}
-	if !r.nat.isComplete("PREROUTING") {
+	if r.nat.hides || !r.nat.isComplete("PREROUTING") {
 		return // a part of the rules
 	}
 	endpoints, unused := 0, make(map[string]int)
@@ -130,7 +130,11 @@ func (r *reader) checkReferences() {
 		return
 	}
 	for chain, line := range unused {
-		r.problem(fmt.Sprintf("no rule jumps to chain %s", chain), line)
+		text := "no rule jumps to chain " + chain
+		if rules := r.nat.rules[chain]; len(rules) > 0 && rules[0].comment != "" {
+			text += fmt.Sprintf(" (%s)", rules[0].comment)
+		}
+		r.problem(text, line)
 	}
 }
 
@@ -183,7 +187,7 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 		if b == nil {
 			continue
 		}
-		r.checkShares(b)
+		r.checkShares(s, b)
 		r.checkAffinity(s, b)
 		refused := s.Refused || decision.Policy(policy) == decision.Local && s.Dropped || r.marksDrop(b.chain)
 		if len(b.shares) == 0 && !b.foreign && !refused && r.filter.isComplete(kubechains.Services) && r.nat.isComplete(b.chain) {
@@ -206,13 +210,13 @@ func (r *reader) marksDrop(chain string) bool {
 	return slices.ContainsFunc(r.nat.rules[chain], func(rule *rule) bool { return rule.jump == markDrop })
 }
 
-func (r *reader) checkShares(b *balance) {
+func (r *reader) checkShares(s *Service, b *balance) {
 	switch {
 	case len(b.shares) == 0 || !r.nat.isComplete(b.chain):
 	case b.left > rounding && r.nat.isWhole(b.chain):
-		r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its last rule has a probability, too", percent(b.left), b.chain), b.lastLine())
+		r.problem(fmt.Sprintf("%s of the flows of %s get no endpoint: the last rule of %s has a probability, too", percent(b.left), s.Title(), b.chain), b.lastLine())
 	case b.unequal:
-		r.problem(b.unequalText(), b.lines()...)
+		r.problem(b.unequalText(s), b.lines()...)
 	}
 }
 
@@ -244,7 +248,7 @@ func noClients(b *balance, s *Service, endpoint string) string {
 }
 
 // unequalText is the sentence about a chain whose endpoints get unequal shares.
-func (b *balance) unequalText() string {
+func (b *balance) unequalText(of *Service) string {
 	var parts []string
 	for _, s := range b.shares {
 		parts = append(parts, percent(s.part))
@@ -253,7 +257,7 @@ func (b *balance) unequalText() string {
 	if len(parts) > few {
 		parts = append(parts[:few], "...")
 	}
-	return fmt.Sprintf("%s gives its endpoints unequal shares: %s", b.chain, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s gives the endpoints of %s unequal shares: %s", b.chain, of.Title(), strings.Join(parts, ", "))
 }
 
 // lines are those of the rules that choose an endpoint.

@@ -57,21 +57,21 @@ func TestProblems(t *testing.T) {
 		want  []string
 	}{
 		{"a service chain without a jump to it", []edit{{portal + "\n", ""}, {external + "\n", ""}, {nodePort + "\n", ""}, {masquerade + "\n", ""}}, []string{
-			"line 52: no rule jumps to chain KUBE-EXT-OL4YPD43MBS7WVHD",
-			"line 71: no rule jumps to chain KUBE-SVC-OL4YPD43MBS7WVHD",
+			"line 52: no rule jumps to chain KUBE-EXT-OL4YPD43MBS7WVHD (masquerade traffic for default/my-nginx-service external destinations)",
+			"line 71: no rule jumps to chain KUBE-SVC-OL4YPD43MBS7WVHD (default/my-nginx-service -> 10.244.1.2:80)",
 		}},
 		{"an endpoint's chain without a jump to it", []edit{{first + "\n", ""}}, []string{
-			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
+			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ (default/my-nginx-service)",
 		}},
 		{"no endpoints, and not refused", []edit{{first + "\n", ""}, {second + "\n", ""}}, []string{
-			"line 62: no rule jumps to chain KUBE-SEP-S4QGHWZAQRZ7NT5K",
-			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
+			"line 62: no rule jumps to chain KUBE-SEP-S4QGHWZAQRZ7NT5K (default/my-nginx-service)",
+			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ (default/my-nginx-service)",
 			"line 71: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service selects no endpoint, and no rule in table filter rejects its packets: they pass untranslated",
 		}},
 		{"an external chain that leads nowhere", []edit{{external + "\n", ""}, {portal + "\n", ""}, {masquerade + "\n", ""}, {first + "\n", ""}, {second + "\n", ""}, {":KUBE-SVC-OL4YPD43MBS7WVHD - [0:0]\n", ""}}, []string{
 			"no chain of default/my-nginx-service selects an endpoint, and no rule in table filter rejects its packets",
-			"line 62: no rule jumps to chain KUBE-SEP-S4QGHWZAQRZ7NT5K",
-			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
+			"line 62: no rule jumps to chain KUBE-SEP-S4QGHWZAQRZ7NT5K (default/my-nginx-service)",
+			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ (default/my-nginx-service)",
 			"line 67: KUBE-SERVICES has no rule for the ClusterIP of default/my-nginx-service",
 		}},
 		{"a node port without a ClusterIP", []edit{{portal + "\n", ""}}, []string{"line 67: KUBE-SERVICES has no rule for the ClusterIP of default/my-nginx-service"}},
@@ -79,13 +79,13 @@ func TestProblems(t *testing.T) {
 			"line 72: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service has endpoints, but a rule in table filter says that it has none",
 		}},
 		{"probabilities that are not equal", []edit{{first, strings.Replace(first, "0.50000000000", "0.25000000000", 1)}}, []string{
-			"lines 126 and 127: KUBE-SVC-OL4YPD43MBS7WVHD gives its endpoints unequal shares: 25%, 75%",
+			"lines 126 and 127: KUBE-SVC-OL4YPD43MBS7WVHD gives the endpoints of default/my-nginx-service unequal shares: 25%, 75%",
 		}},
 		{"probabilities that do not add up", []edit{{second, strings.Replace(second, " -j ", " -m statistic --mode random --probability 0.50000000000 -j ", 1)}}, []string{
-			"line 127: 25% of the flows through KUBE-SVC-OL4YPD43MBS7WVHD get no endpoint: its last rule has a probability, too",
+			"line 127: 25% of the flows of default/my-nginx-service get no endpoint: the last rule of KUBE-SVC-OL4YPD43MBS7WVHD has a probability, too",
 		}},
 		{"a rule behind the last", []edit{{first, strings.Replace(first, " -m statistic --mode random --probability 0.50000000000", "", 1)}}, []string{
-			"lines 126 and 127: KUBE-SVC-OL4YPD43MBS7WVHD gives its endpoints unequal shares: 100%, 0%",
+			"lines 126 and 127: KUBE-SVC-OL4YPD43MBS7WVHD gives the endpoints of default/my-nginx-service unequal shares: 100%, 0%",
 		}},
 		{"two rules for an address", []edit{{portal, portal + "\n" + portal}}, []string{
 			"lines 115 and 116: 10.96.118.136 port 80 (TCP) has 2 rules, of default/my-nginx-service: only the first is reached",
@@ -111,11 +111,11 @@ func TestProblems(t *testing.T) {
 			"lines 101 and 102: KUBE-SEP-S4QGHWZAQRZ7NT5K masquerades the packets of 10.244.2.3, but translates to 10.244.2.2:80",
 		}},
 		{"a translation elsewhere than in the comment", []edit{{second, strings.Replace(second, "10.244.2.2", "10.244.2.3", 1)}}, []string{
-			"lines 102 and 127: the comment names 10.244.2.3:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:80",
+			"lines 102 and 127: the comment of default/my-nginx-service names 10.244.2.3:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:80",
 		}},
 		{"a translation elsewhere than in all other rules", []edit{{dnat, strings.Replace(dnat, "10.244.2.2:80", "10.244.2.2:81", 1)}}, []string{
 			"line 62: chain KUBE-SEP-S4QGHWZAQRZ7NT5K should be KUBE-SEP-TL2YGB44HMGLBAT4, the hash of default/my-nginx-service/tcp and 10.244.2.2:81",
-			"lines 102 and 127: the comment names 10.244.2.2:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:81",
+			"lines 102 and 127: the comment of default/my-nginx-service names 10.244.2.2:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:81",
 		}},
 		{"no hairpin rule", []edit{{hairpin + "\n", ""}}, []string{
 			"line 101: KUBE-SEP-S4QGHWZAQRZ7NT5K does not masquerade the packets of 10.244.2.2 itself, which cannot reach itself through default/my-nginx-service",

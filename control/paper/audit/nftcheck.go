@@ -203,9 +203,9 @@ func (r *nftReader) checkBalance(s *Service, missing bool) {
 		case len(b.shares) == 0 && !missing && !b.foreign:
 			r.problem(fmt.Sprintf("%s of %s selects no endpoint: its packets pass untranslated", b.chain, s.Title()), b.line)
 		case b.left > rounding && len(b.shares) > 0:
-			r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its map has no element for some of the numbers", percent(b.left), b.chain), b.lastLine())
+			r.problem(fmt.Sprintf("%s of the flows of %s get no endpoint: the map of %s has no element for some of the numbers", percent(b.left), s.Title(), b.chain), b.lastLine())
 		case b.unequal:
-			r.problem(b.unequalText(), b.lines()...)
+			r.problem(b.unequalText(s), b.lines()...)
 		}
 		for _, share := range b.shares {
 			if s.AffinitySeconds > 0 && share.chain != "" && !b.sticky[share.chain] {

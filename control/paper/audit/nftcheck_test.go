@@ -37,11 +37,11 @@ func TestNFTablesProblems(t *testing.T) {
 	for _, c := range []struct{ name, from, to, want string }{
 		{
 			"a number without endpoint", "mod 2 map { 0 : 10.244.1.2 . 8080, 1 : 10.244.2.2 . 8080 }", "mod 3 map { 0 : 10.244.1.2 . 8080, 1 : 10.244.2.2 . 8080 }",
-			"line 212: 33.33% of the flows through service-" + web + " get no endpoint: its map has no element for some of the numbers",
+			"line 212: 33.33% of the flows of default/web:http get no endpoint: the map of service-" + web + " has no element for some of the numbers",
 		},
 		{
 			"unequal shares", "mod 2 map { 0 : 10.244.1.2 . 8080, 1 : 10.244.2.2 . 8080 }", "mod 3 map { 0 : 10.244.1.2 . 8080, 1 : 10.244.2.2 . 8080, 2 : 10.244.2.2 . 8080 }",
-			"line 212: service-" + web + " gives its endpoints unequal shares: 33.33%, 66.67%",
+			"line 212: service-" + web + " gives the endpoints of default/web:http unequal shares: 33.33%, 66.67%",
 		},
 		{
 			"a chain without rules", "\t\tmeta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.2 . 8080, 1 : 10.244.2.2 . 8080 }\n", "",

@@ -70,7 +70,8 @@ type table struct {
 	rules    map[string][]*rule
 	order    []string        // of the chains with rules
 	present  bool            // the file has the table
-	unread   map[string]bool // the chains of kube-proxy with a rule of which a part is masked or lost
+	unread   map[string]bool // the chains with a rule whose target cannot be read, and those of kube-proxy with one of which any part is masked or lost
+	hides    bool            // a target cannot be read: it may be any chain
 	dump     *iptables.Dump
 }
 
@@ -93,7 +94,8 @@ func newTable(d *iptables.Dump, name string) table {
 		}
 		rule := newRule(r)
 		t.rules[r.Chain] = append(t.rules[r.Chain], rule)
-		t.unread[r.Chain] = t.unread[r.Chain] || rule.unread && strings.HasPrefix(r.Chain, "KUBE-")
+		t.unread[r.Chain] = t.unread[r.Chain] || rule.unread && strings.HasPrefix(r.Chain, "KUBE-") || rule.hides
+		t.hides = t.hides || rule.hides
 	}
 	return t
 }

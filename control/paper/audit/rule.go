@@ -23,6 +23,8 @@ type rule struct {
 	invalid             bool   // conntrack state INVALID
 	// other is set if there are further matches, and unread if some are masked or lost.
 	other, unread bool
+	// hides: its target cannot be read.
+	hides bool
 	// unported: kube-proxy writes the rule with a port, which iptables did not print.
 	unported bool
 	jump     string // a chain; empty: the target is another one
@@ -72,8 +74,8 @@ func newRule(of *iptables.Rule) *rule {
 	for _, m := range of.Matches {
 		r.add(m)
 	}
-	if _, unknown := of.Target.(iptables.UnknownTarget); unknown {
-		r.unread = true
+	if target, unknown := of.Target.(iptables.UnknownTarget); unknown {
+		r.unread, r.hides = true, target.Target == iptables.Unreadable
 	}
 	return r
 }

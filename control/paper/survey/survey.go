@@ -270,24 +270,24 @@ func (s *surveyor) limits() {
 	}
 	if !shows("nat", "PREROUTING") {
 		s.sources[Pod], s.sources[OtherPod], s.sources[Outside], s.named = nil, nil, nil, nil
-		s.skip("connections from pods and from outside: chain PREROUTING of table nat is not in the file")
+		s.skip("connections from pods and from outside: chain PREROUTING of table nat is not in the file, or not whole")
 	}
 	if !shows("nat", "OUTPUT") {
 		s.sources[Node] = nil
-		s.skip("connections from the node itself: chain OUTPUT of table nat is not in the file")
+		s.skip("connections from the node itself: chain OUTPUT of table nat is not in the file, or not whole")
 	}
 	for _, chain := range []string{"FORWARD", "INPUT", "OUTPUT"} {
 		if !shows("filter", chain) {
-			s.skip("firewalls in chain %s: it is not in the file with table filter", chain)
+			s.skip("firewalls in chain %s of table filter: it is not in the file, or not whole", chain)
 		}
 	}
 	for _, table := range []string{"raw", "mangle"} {
 		if !slices.ContainsFunc(s.dumps, func(d *iptables.Dump) bool { return d.Ruleset != nil || d.Lists(table, "PREROUTING") }) {
-			s.skip("rules of table %s: it is not in the file", table)
+			s.skip("rules of table %s: it is not in the file, or not whole", table)
 		}
 	}
 	if !shows("nat", "POSTROUTING") {
-		s.skip("masquerading: chain POSTROUTING of table nat is not in the file")
+		s.skip("masquerading: chain POSTROUTING of table nat is not in the file, or not whole")
 	}
 }
 

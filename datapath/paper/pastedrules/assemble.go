@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
@@ -27,8 +28,12 @@ func readPasted(text string, options iptables.Options) *Input {
 	}
 	g := &gatherer{}
 	statements := make([]statement, len(lines))
+	width := cutWidth(all)
 	for i, l := range lines {
 		statements[i] = parseStatement(l)
+		if width > 0 && utf8.RuneCountInString(all[l.number-1]) == width {
+			statements[i].cutOff()
+		}
 		g.add(&statements[i])
 	}
 	g.endLoose()
@@ -48,6 +53,9 @@ func readPasted(text string, options iptables.Options) *Input {
 	a.noteWarnings(g)
 	if len(g.gaps) > 0 {
 		a.note(g.gaps[0], "lines are left out here: the chains of this table may have more rules")
+	}
+	if width > 0 {
+		a.note(0, "lines are cut off after %d characters: of their rules it is not known whether they match, and what they do", width)
 	}
 	if len(restored) > 0 {
 		a.note(restored[0], "of %s the spaces, quotes, dashes or colours of an editor or a terminal are read as what they stand for", quantity.Count(len(restored), "line"))
@@ -262,11 +270,13 @@ func (a *assembler) typeDraft(d *iptables.Dump, of *draft, lost *[]iptables.Note
 		if fault := faults[r.Line]; fault != nil {
 			e = fault
 			r.Matches = append(r.Matches, iptables.UnknownMatch{Match: iptables.Unreadable})
-			if r.Target == nil {
+		}
+		if e != nil {
+			if r.Target == nil { // it may have had one
 				r.Target = iptables.UnknownTarget{Target: iptables.Unreadable}
 			}
 		}
-		if e != nil {
+		if e != nil && e != errCutOff {
 			a.note(r.Line, "%s: %s", e.Problem, effectOf(r, of.table))
 		}
 	}

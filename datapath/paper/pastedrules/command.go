@@ -52,6 +52,19 @@ type statement struct {
 	fault           *iptables.Error
 }
 
+var errCutOff = &iptables.Error{Problem: "the line is cut off"}
+
+// cutOff marks a rule whose line was cut off: its last word may be a part of one.
+func (s *statement) cutOff() {
+	if s.rule == nil {
+		return
+	}
+	if args := s.rule.Args(); s.fault == nil && len(args) > 0 {
+		s.rule.SetArgs(args[:len(args)-1])
+	}
+	s.fault = errCutOff
+}
+
 // parseStatement reads a line that undecorate found.
 func parseStatement(p pastedLine) statement {
 	s := statement{pastedLine: p}

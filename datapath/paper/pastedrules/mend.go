@@ -17,7 +17,7 @@ const maxMended = 32
 // printed without their options.
 func mend(r *iptables.Rule, family iptables.Family, table string, declared map[string]bool) (lostOptions []string, first *iptables.Error) {
 	original := r.Args()
-	args := slices.Clone(original)
+	args := joinTexts(original)
 	var lost []iptables.Token
 	var unknown *iptables.UnknownTarget
 	fault := func(at int, e *iptables.Error) {
@@ -25,7 +25,7 @@ func mend(r *iptables.Rule, family iptables.Family, table string, declared map[s
 			first = e
 		}
 		if jump := jumpIndex(args); jump >= 0 && at >= jump {
-			name, rest := "-j", args[jump+1:]
+			name, rest := iptables.Unreadable, args[jump+1:]
 			if len(rest) > 0 {
 				name, rest = rest[0].Text, rest[1:]
 			}
@@ -70,6 +70,20 @@ func mend(r *iptables.Rule, family iptables.Family, table string, declared map[s
 		r.Matches = append(r.Matches, iptables.UnknownMatch{Match: iptables.Unreadable, Args: lost})
 	}
 	return lostOptions, first
+}
+
+// joinTexts makes one word of each comment or other text that lost its quotes, as in a shell. It ends at the next option.
+func joinTexts(args []iptables.Token) (joined []iptables.Token) {
+	joined = make([]iptables.Token, 0, len(args))
+	for i, t := range args {
+		n := len(joined)
+		if n > 1 && freeText[joined[n-2].Text] && i > 0 && !args[i-1].Quoted && !t.Is("!") && (t.Is("->") || !looksLikeOption(t)) {
+			joined[n-1].Text += " " + t.Text
+			continue
+		}
+		joined = append(joined, t)
+	}
+	return joined
 }
 
 func jumpIndex(args []iptables.Token) int {

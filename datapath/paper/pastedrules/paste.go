@@ -178,15 +178,17 @@ func misses(p *pastedLine) bool {
 // singleQuoted is a word in single quotes, as scripts have them. iptables-restore takes double quotes only.
 var singleQuoted = regexp.MustCompile(`\s'([^']*)'(\s|$)`)
 
+// leastWidth is that of the narrowest screen.
+const leastWidth = 40
+
 // screenWidth is the number of characters after which the lines of a terminal were cut, also within words, and the spaces
 // in front of each rest; 0: they were not. Where lines were wrapped between words, most rests of rules follow a line that
 // is shorter.
 func screenWidth(all []string) (width, margin int) {
-	const least = 40
 	for _, line := range all {
 		width = max(width, utf8.RuneCountInString(line))
 	}
-	if width < least {
+	if width < leastWidth {
 		return 0, 0
 	}
 	full, other := 0, 0 // lines above a rest
@@ -207,6 +209,36 @@ func screenWidth(all []string) (width, margin int) {
 		return 0, 0
 	}
 	return width, margin
+}
+
+// cutWidth is the number of characters after which all lines of a text were cut off, as by cut -c or less -S; 0: they were not.
+func cutWidth(all []string) (width int) {
+	for _, line := range all {
+		width = max(width, utf8.RuneCountInString(line))
+	}
+	if width < leastWidth {
+		return 0
+	}
+	broken, sure := 0, false
+	for i, line := range all {
+		text := strings.TrimSpace(line)
+		if utf8.RuneCountInString(line) < width || !ruleContent.MatchString(text) {
+			continue
+		}
+		if i+1 < len(all) {
+			if below := strings.TrimSpace(all[i+1]); below != "" && !isContent(below) {
+				return 0 // its rest
+			}
+		}
+		if misses(&pastedLine{text: text}) || openQuote(text) {
+			broken++
+			sure = sure || openQuote(text) || endsOpen(iptables.Fields(text)) // others may have no target
+		}
+	}
+	if broken < 2 || !sure {
+		return 0
+	}
+	return width
 }
 
 func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
