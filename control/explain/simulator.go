@@ -167,6 +167,14 @@ func unanswered(p *decision.Packet, endpoint netip.AddrPort) *flow.Reply {
 	}}
 }
 
+// BridgeSysctl has packets between the ports of a bridge pass the rules of the address's family.
+func BridgeSysctl(a netip.Addr) string {
+	if a.Is6() {
+		return "net.bridge.bridge-nf-call-ip6tables"
+	}
+	return "net.bridge.bridge-nf-call-iptables"
+}
+
 // backHere returns the reason why the reply passes this node, the only place where it can be
 // translated back.
 func (s *Simulator) backHere(p *decision.Packet, d *decision.Decision, masqueraded bool) string {
@@ -177,8 +185,10 @@ func (s *Simulator) backHere(p *decision.Packet, d *decision.Decision, masquerad
 		return "so the reply returns to this node, wherever the endpoint is"
 	case p.Local || s.table.IsLocal(src):
 		return "that is this node itself, so the reply returns here"
-	case d.ServicePort.Endpoints[d.Index].Local || s.table.IsLocal(d.Endpoint().Addr()):
+	case s.table.IsLocal(d.Endpoint().Addr()) || d.ServicePort.Endpoints[d.Index].Local && !pod:
 		return "the endpoint is on this node, so its reply starts here"
+	case d.ServicePort.Endpoints[d.Index].Local:
+		return fmt.Sprintf("the endpoint is on this node, so its reply starts here; if both pods are behind one Linux bridge, the reply stays on it, and the next steps need the sysctl %s=1", BridgeSysctl(src))
 	case pod:
 		return "that is the pod itself, which is on this node (another node would have translated its own pod's packet), so the reply returns here"
 	}

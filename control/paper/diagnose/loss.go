@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
@@ -114,7 +115,7 @@ func lossEffect(l *survey.Loss) effect {
 			"exclude pods and services from the rule: clients get the replies from the endpoint's address instead of the service's, and ignore them; invalid replies are dropped",
 		}
 		if l.Bridge != "" {
-			sysctl := bridgeSysctl(l.Example.To.Addr())
+			sysctl := explain.BridgeSysctl(l.Example.To.Addr())
 			e.does, e.may = "keeps connection tracking from seeing the replies of", "may keep connection tracking from seeing the replies of"
 			e.do = fmt.Sprintf("load the kernel module br_netfilter and set the sysctl %s to 1, also for the next start (/etc/modules-load.d, /etc/sysctl.d): clients get the replies from the endpoint's address instead of the service's, and reset the connections", sysctl)
 		}
@@ -153,7 +154,7 @@ func lossEffect(l *survey.Loss) effect {
 		const past = ": the endpoint replies to the client directly, not to this node, which would translate the reply"
 		e = effect{
 			NotMasqueraded, "does not masquerade", "may not masquerade",
-			"check kube-proxy's rules that mark packets and masquerade them" + past,
+			"check kube-proxy's rules that mark packets and masquerade them, and in IPVS mode its ipset KUBE-LOOP-BACK" + past,
 		}
 		if l.Rule != nil {
 			e.does, e.may = "keeps kube-proxy from masquerading", "may keep kube-proxy from masquerading"
@@ -272,7 +273,7 @@ func reasonText(l *survey.Loss, several bool) string {
 	case l.Effect == survey.NoHairpin:
 		return fmt.Sprintf("the bridge %s, whose ports have hairpin mode off,", l.Bridge)
 	case l.Bridge != "":
-		return fmt.Sprintf("the bridge %s, while the sysctl %s is not 1,", l.Bridge, bridgeSysctl(l.Example.To.Addr()))
+		return fmt.Sprintf("the bridge %s, while the sysctl %s is not 1,", l.Bridge, explain.BridgeSysctl(l.Example.To.Addr()))
 	}
 	return "kube-proxy"
 }

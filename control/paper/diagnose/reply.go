@@ -3,11 +3,11 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
@@ -59,14 +59,6 @@ func shownBy(h *netfilter.Host, f Finding) bool {
 	return f.Code == SameBridge && h.Bridges != nil && (h.HairpinsKnown() || !strings.Contains(f.Text, "hairpin"))
 }
 
-// bridgeSysctl has packets between the ports of a bridge pass the rules of the address's family.
-func bridgeSysctl(a netip.Addr) string {
-	if a.Is6() {
-		return "net.bridge.bridge-nf-call-ip6tables"
-	}
-	return "net.bridge.bridge-nf-call-iptables"
-}
-
 // sameBridge tells what a reply needs that may not leave the bridge of its node.
 func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 	node := w.from.on
@@ -78,7 +70,7 @@ func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 	if placed {
 		object = "Node " + node
 	}
-	sysctl := bridgeSysctl(p.Source.Addr())
+	sysctl := explain.BridgeSysctl(p.Source.Addr())
 	marked := d.Mark != decision.NotMarked && d.Mark != decision.MarkHairpin
 	const few = 4
 	var beside, itself []string

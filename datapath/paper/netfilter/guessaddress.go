@@ -140,6 +140,10 @@ func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, 
 		g.note(alone(to), "%s is behind this host, as a pod: see %s", to, g.endpoint(to))
 		g.last().Claim = fmt.Sprintf("%s is behind this host", to)
 		g.leaveOpen(choice{destination: here})
+	case where == beyond && open && g.listsForward():
+		g.note(alone(to), "%s is behind this host: the text has chain FORWARD, and not INPUT", to)
+		g.last().Claim = fmt.Sprintf("%s is behind this host", to)
+		g.leaveOpen(append(g.otherWays(), choice{destination: here})...)
 	case where == beyond && open:
 		g.note(alone(to), "%s is behind this host, like the destinations of other packets from %s", to, from)
 		g.last().Claim, g.last().Silent = fmt.Sprintf("%s is behind this host", to), true

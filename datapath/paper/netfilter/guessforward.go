@@ -144,10 +144,18 @@ func (g *guesser) destination(from, to netip.Addr) (where place, open bool) {
 		return beyond, true
 	case g.gateway && private(from) && !private(to):
 		return beyond, false
-	case g.leadsAway(), g.addressed(g.uplink), private(from) && g.hidesOthers(private): // it has another address there
+	case g.leadsAway(), g.addressed(g.uplink), private(from) && g.hidesOthers(private), g.listsForward(): // it has another address there
 		return beyond, true
 	}
 	return here, true
+}
+
+// listsForward reports whether the text has chain FORWARD of table filter and not INPUT: what it was asked for is forwarded.
+func (g *guesser) listsForward() bool {
+	return slices.ContainsFunc(g.dumps, func(d *iptables.Dump) bool {
+		t := d.Table("filter")
+		return t != nil && d.Listing != nil && t.Chain("FORWARD") != nil && t.Chain("INPUT") == nil
+	})
 }
 
 // endpoint is the line of a rule of kube-proxy that translates to the address, as to a pod; 0: there is none. Endpoints of API

@@ -25,12 +25,13 @@ func (t *Trace) addGuesses(m *netfilter.Machine, q *Question, start *netfilter.S
 				break
 			}
 			if usual == "" {
-				usual = outcomes(m, q, start, q.Packet)
+				usual = outcomes(explored(m, q, start, q.Packet))
 			}
 			p := q.Packet
 			p.InInterface = o.In
-			if outcomes(m.On(o.Host), q, start, p) != usual {
+			if other := explored(m.On(o.Host), q, start, p); outcomes(other) != usual {
 				decisive = true
+				t.Conditions = append(t.Conditions, fmt.Sprintf("unless %s, %s", n.Claim, endText(other)))
 				break
 			}
 		}
@@ -43,10 +44,41 @@ func (t *Trace) addGuesses(m *netfilter.Machine, q *Question, start *netfilter.S
 	}
 }
 
-// outcomes are how the ways of a packet end: verdicts with their rules, and destinations. Devices
-// and source addresses make no difference, as their names and numbers may be made up.
-func outcomes(m *netfilter.Machine, q *Question, start *netfilter.Start, p iptables.Packet) string {
+// explored are the ways of a packet.
+func explored(m *netfilter.Machine, q *Question, start *netfilter.Start, p iptables.Packet) []netfilter.Way {
 	ways, _ := m.ExploreFrom(start, p, func() *netfilter.State { return &netfilter.State{Began: q.Time} }, DefaultLimit, netfilter.NewWork())
+	return ways
+}
+
+// endText says how ways end, in other words than the verdict of the trace.
+func endText(ways []netfilter.Way) string {
+	const few = 2
+	var ends []string
+	for _, w := range ways {
+		end := w.Why
+		switch {
+		case w.Verdict == netfilter.Stopped:
+			end = "the end is open"
+		case w.By != nil && w.By.Line > 0:
+			end = fmt.Sprintf("line %d decides", w.By.Line)
+		case w.Verdict == netfilter.Sent:
+			end = "the packet leaves the host for " + w.Packet.DestinationText()
+		case w.Verdict == netfilter.Delivered:
+			end = "the packet is for a program on the host itself"
+		}
+		if !slices.Contains(ends, end) {
+			ends = append(ends, end)
+		}
+	}
+	if len(ends) > few || slices.Contains(ends, "") {
+		return "the packet ends otherwise"
+	}
+	return strings.Join(ends, ", or ")
+}
+
+// outcomes are how ways end: verdicts with their rules, and destinations. Devices
+// and source addresses make no difference, as their names and numbers may be made up.
+func outcomes(ways []netfilter.Way) string {
 	var ends []string
 	for _, w := range ways {
 		end := fmt.Sprintf("%s %s", w.Verdict, w.Packet.DestinationText())
@@ -65,7 +97,7 @@ func outcomes(m *netfilter.Machine, q *Question, start *netfilter.Start, p iptab
 // addConditions adds what the result depends on besides the rules.
 func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilter.Start, ways []netfilter.Way) {
 	if other := m.Reversed(); other != nil && q.Rand == nil {
-		if here, there := outcomes(m, q, start, q.Packet), outcomes(other, q, start, q.Packet); here != there {
+		if here, there := outcomes(explored(m, q, start, q.Packet)), outcomes(explored(other, q, start, q.Packet)); here != there {
 			t.Assuming = append(t.Assuming, "rules of one priority at a hook come in the order of the files")
 			t.Conditions = append(t.Conditions, "rules of several files are at the same hooks, and the kernel runs those of one priority in the order in which their tables were made, which files do not show: in the other order, the packet ends otherwise (give the files in the other order; if they are of two hosts, those of one)")
 		}
