@@ -38,7 +38,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 		before = text
 		text = lead.ReplaceAllString(prompt.ReplaceAllString(text, ""), "")
 	}
-	if !tableHead.MatchString(text) && !describedHead.MatchString(text) {
+	if !tableHead.MatchString(text) && !bareRow.MatchString(text) && !describedHead.MatchString(text) {
 		return nil, false
 	}
 	return kubectlObjects(strings.ReplaceAll(string(data), "\r\n", "\n"), nil), true
@@ -115,7 +115,7 @@ type described struct {
 func readDescribed(text string) (d described) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n \t")
-		if prompt.MatchString(line+"\n") || tableHead.MatchString(line) {
+		if prompt.MatchString(line+"\n") || tableHead.MatchString(line) || bareRow.MatchString(line) {
 			break
 		}
 		switch name, value, found := strings.Cut(line, ":"); {
@@ -148,7 +148,7 @@ func (d *described) linesOf(name string) []string {
 }
 
 func unset(value string) string {
-	if value == "<none>" || value == "<unset>" || value == "<nil>" {
+	if slices.Contains([]string{"<none>", "<unset>", "<nil>", "<unnamed>"}, value) {
 		return ""
 	}
 	return value

@@ -28,7 +28,7 @@ func apart(data []byte) (objects, people string, ok bool) {
 		blank := i == 0 || lines[i-1] == "" || strings.HasPrefix(lines[i-1], "---")
 		inObjects = inObjects && topLevel.MatchString(line) // prose and fences of Markdown do not belong to it
 		switch isPrompt := prompt.MatchString(line + "\n"); {
-		case isPrompt, tableHead.MatchString(line), strings.HasPrefix(line, "Name: "):
+		case isPrompt, tableHead.MatchString(line), bareRow.MatchString(line), strings.HasPrefix(line, "Name: "):
 			inObjects, described = false, !isPrompt && line[1] == 'a'
 			text = text || !isPrompt
 		case !inObjects && objectHead.MatchString(line) && blank && !described:

@@ -73,16 +73,21 @@ func readTables(text, usual string) tables {
 			}
 		case line == "", blockHead.MatchString(line):
 			columns = nil
-		case columns != nil && len(cells) >= 2:
+		case len(cells) >= 2:
+			of := columns
+			if of == nil {
+				of = bareColumns(line)
+			} else {
+				cells = inColumns(line, head, cells)
+			}
 			row := make(tableRow)
-			cells = inColumns(line, head, cells)
-			for i, c := range cells[:min(len(cells), len(columns))] {
-				row[columns[i]] = unset(c)
+			for i, c := range cells[:min(len(cells), len(of))] {
+				row[of[i]] = unset(c)
 			}
 			if _, name, ok := strings.Cut(row["NAME"], "/"); ok { // "service/web", of several kinds
 				row["NAME"] = name
 			}
-			if kind := tableKind(columns); kind != "" {
+			if kind := tableKind(of); kind != "" {
 				if kind != "Node" && row["NAMESPACE"] == "" {
 					row["NAMESPACE"] = cmp.Or(namespace, usual)
 					t.guessed = t.guessed || row["NAMESPACE"] == ""

@@ -9,19 +9,23 @@ import (
 
 var (
 	// begins is the first line of objects, of the tables of kubectl get, or of kubectl describe.
-	begins = regexp.MustCompile(`^((apiVersion|kind): |\{|NAME(SPACE)? |Name: )`)
+	begins = regexp.MustCompile(`^((apiVersion|kind): |\{|NAME(SPACE)? |Name: )|` + bareRow.String())
 	// marks are what stands in front of each line: times, signs of quotes, numbers.
 	marks = []*regexp.Regexp{
 		regexp.MustCompile(`^[ \t]*\d\d:\d\d:\d\d\S*`), regexp.MustCompile(`^[ \t]*[>|│]`), regexp.MustCompile(`^[ \t]*\d{1,6}[:.)|]?`),
 	}
 	// topLevel is a line that begins in the first column of objects in YAML.
 	topLevel = regexp.MustCompile(`^([a-z][\w.-]*:(\s|$)|["'#%\[\]{}-]|\.\.\.|\s|$)`)
+	// ofObject is a field below kind, which may be of an object that a fence of Markdown cut.
+	ofObject = regexp.MustCompile(`^(metadata|spec|status|subsets|endpoints|ports|addressType):`)
 	// nested is a line of an object in YAML that is not its first.
 	nested = regexp.MustCompile(`^[ \t]+(- )?[A-Za-z][\w./-]*:( |$)`)
 	// colour is what sets the colours of a terminal.
 	colour = regexp.MustCompile(`[\x0e-\x1f]\[[0-9;]*[A-Za-z]`)
 	// curly are quotes of word processors around a whole value.
 	curly = regexp.MustCompile(`(?m)(:\s+|-\s+)[“”]([^“”\n]*)[“”][ \t]*$`)
+	// tabbed is a field of kubectl describe, before kubectl 1.6.
+	tabbed = regexp.MustCompile(`(?m)^([A-Z][A-Za-z ()]*:)\t+`)
 	// logs are those of a container in the output of kubectl cluster-info dump.
 	logs       = regexp.MustCompile(`(?ms)^==== START logs .*?(^==== END logs [^\n]*|\z)`)
 	characters = strings.NewReplacer("\u00a0", " ", "\u202f", " ", "\u200b", "", "\ufeff", "", "\r\n", "\n")
@@ -37,6 +41,7 @@ type mark struct {
 // false: there is nothing to take off, or no object.
 func uncover(data []byte) ([]byte, bool) {
 	text := curly.ReplaceAllString(colour.ReplaceAllString(characters.Replace(string(data)), ""), `$1"$2"`)
+	text = tabbed.ReplaceAllString(text, "$1 ")
 	text = logs.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -54,15 +59,17 @@ func uncover(data []byte) ([]byte, bool) {
 		}
 		_, _, isMixed := apart([]byte(strings.Join(lines, "\n")))
 		inYAML := !isMixed && (strings.HasPrefix(rest, "apiVersion") || strings.HasPrefix(rest, "kind"))
-		between := -1 // the last line that is none of the document
+		between, fenced := -1, false // the last line that is none of the document; a fence ended it
 		for j := range lines {
 			switch {
-			case j < i && !isMixed:
+			case j < i && (inYAML || rest[0] == '{') && !isMixed:
 				lines[j] = ""
-			case inYAML && !topLevel.MatchString(lines[j]) || strings.HasPrefix(lines[j], "```"):
+			case strings.HasPrefix(lines[j], "```"):
+				lines[j], between, fenced = "", j, true
+			case inYAML && between >= 0 && objectHead.MatchString(lines[j]):
+				lines[between], between, fenced = "---", -1, false
+			case inYAML && (fenced && !ofObject.MatchString(lines[j]) || !topLevel.MatchString(lines[j])):
 				lines[j], between = "", j
-			case inYAML && between >= 0 && begins.MatchString(lines[j]):
-				lines[between], between = "---", -1
 			}
 		}
 		text = strings.Join(lines, "\n")
