@@ -300,19 +300,27 @@ func (s *surveyor) withoutEndpoint(e *end, c *connection, from netip.Addr) bool 
 	return false
 }
 
-// refusedByRules records the destinations without an endpoint by kube-proxy's rules alone, if the file shows too little to
-// follow a connection: kube-proxy writes such a rule for nothing else.
+// refusedByRules records the destinations without an endpoint, or without one on this node, by kube-proxy's rules alone, if the
+// file shows too little to follow a connection: kube-proxy writes such a rule for nothing else.
 func (s *surveyor) refusedByRules() {
 	for i := range s.targets {
 		t := &s.targets[i]
-		if !t.port.Refused || t.to.Addr().IsLoopback() {
+		e := &end{connection: &connection{target: t}, outcome: refused}
+		switch {
+		case t.to.Addr().IsLoopback():
+			continue
+		case t.port.Refused:
+		case t.port.Dropped && t.policy() == decision.Local && t.entry != decision.EntryNone:
+			e.outcome, e.purpose = intended, audit.NoneHere
+		default:
 			continue
 		}
 		r := new(iptables.Rule) // in nftables mode, an element of a map
 		for _, refusals := range s.refusals {
 			r = cmp.Or(refusals[t.destination()], r)
 		}
-		s.recordIntended(&end{connection: &connection{target: t}, outcome: refused, rule: r})
+		e.rule = r
+		s.recordIntended(e)
 	}
 }
 
