@@ -76,7 +76,7 @@ func kubectlObjects(text string, known []map[string]any) (docs []document) {
 		shown := slices.ContainsFunc(blocks, func(e described) bool {
 			return (e.isEndpoints() || e.isSlice()) && e.of() == d.field("Name") && e.field("Namespace") == d.field("Namespace")
 		})
-		docs = append(docs, d.documents(shown)...)
+		docs = append(docs, d.documents(shown, &t)...)
 		docs[len(docs)-1].note = d.warnings()
 	}
 	if yaml.MatchString(text) {
@@ -199,8 +199,8 @@ func (d *described) warnings() string {
 	return fmt.Sprintf("warnings among the events of %s, which are not examined: %s", d.field("Name"), strings.Join(all[max(len(all)-3, 0):], "; "))
 }
 
-// documents are one object, and of a Service its endpoints, unless they are shown elsewhere.
-func (d *described) documents(shown bool) []document {
+// documents are one object, and of a Service its endpoints, unless they are shown elsewhere. Tables may show the Pods.
+func (d *described) documents(shown bool, t *tables) []document {
 	metadata := map[string]any{"name": d.field("Name"), "namespace": d.field("Namespace"), "resourceVersion": Printed}
 	if labels := d.pairs("Labels"); len(labels) > 0 {
 		metadata["labels"] = labels
@@ -216,7 +216,7 @@ func (d *described) documents(shown bool) []document {
 	case d.isSlice():
 		docs, err = d.slice(metadata)
 	case d.isService():
-		docs, err = d.service(metadata, shown)
+		docs, err = d.service(metadata, shown, t)
 	case d.isPod():
 		docs = d.pod(metadata)
 	case d.isWorkload():

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,7 +38,7 @@ func (p *describedPort) object() map[string]any {
 }
 
 // service makes a Service of what describe prints and, unless its endpoints are shown elsewhere, EndpointSlices.
-func (d *described) service(metadata map[string]any, shown bool) ([]document, error) {
+func (d *described) service(metadata map[string]any, shown bool, t *tables) ([]document, error) {
 	spec := map[string]any{"type": d.field("Type")}
 	set := func(field string, value any) {
 		if value != "" {
@@ -97,8 +98,8 @@ func (d *described) service(metadata map[string]any, shown bool) ([]document, er
 		return docs, nil
 	}
 	for i, p := range ports {
-		if p.notShown != nil {
-			annotations := map[string]any{NotShown: p.notShown.Error()}
+		if notShown := cmp.Or(p.notShown, t.contradicts(p.endpoints)); notShown != nil {
+			annotations := map[string]any{NotShown: notShown.Error()}
 			maps.Insert(annotations, maps.All(d.annotations()))
 			metadata["annotations"] = annotations
 			return docs[:1], nil

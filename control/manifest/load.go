@@ -135,8 +135,9 @@ type loader struct {
 	// large is the size in bytes from which on the items of a List are parsed one by one.
 	large int
 
-	document *yamlfile.Document // that is taken; nil: the lines of its fields are not known
-	further  []string           // files that objects name
+	namespace string             // of the commands in the text; empty: not known
+	document  *yamlfile.Document // that is taken; nil: the lines of its fields are not known
+	further   []string           // files that objects name
 
 	unknown map[string]*unknownField // by kind and path, without indexes
 }
@@ -255,6 +256,8 @@ func (l *loader) file(name string, data []byte) {
 	faults := slices.Clone(l.errs[before.errs:])
 	l.back(before, Place{File: name})
 	l.objects.Notes = append(slices.Clip(l.objects.Notes), name+" is read without what stands around the objects, such as signs of quotes or prompts")
+	l.namespace = namespaceInCommands(text)
+	defer func() { l.namespace = "" }()
 	if l.documents(name, plain); len(l.errs) > before.errs && len(l.errs)-before.errs >= len(faults) {
 		l.errs = append(l.errs[:before.errs], faults...)
 	}

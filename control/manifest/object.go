@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -131,7 +132,7 @@ func add[T any, P kind[T]](l *loader, at Place, t typeName, m map[string]any, du
 	namespaced := t.namespaced()
 	assumed := namespaced && o.GetNamespace() == ""
 	if assumed {
-		o.SetNamespace("default")
+		o.SetNamespace(cmp.Or(l.namespace, "default"))
 	}
 	switch {
 	case o.GetName() == "":

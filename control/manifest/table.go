@@ -367,6 +367,16 @@ func (t *tables) readiness(a netip.Addr) (ready, known bool) {
 	return false, false
 }
 
+// contradicts is the error about endpoints of Pods that are not ready, which kubectl describe from 1.30 to 1.31 lists, too.
+func (t *tables) contradicts(endpoints []netip.AddrPort) error {
+	for _, a := range endpoints {
+		if ready, known := t.readiness(a.Addr()); known && !ready {
+			return fmt.Errorf("kubectl describe lists %s, and its Pod is not ready (some versions of kubectl list such endpoints, too): give the output of kubectl get endpointslices -o yaml", a)
+		}
+	}
+	return nil
+}
+
 func (r tableRow) isReady() bool {
 	running, all, _ := strings.Cut(r["READY"], "/")
 	met, gates, hasGates := strings.Cut(r["READINESS GATES"], "/")

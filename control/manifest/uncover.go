@@ -118,3 +118,18 @@ func withoutFront(line string, front []mark) string {
 	}
 	return line
 }
+
+// namespaceInCommands is the namespace that all commands of kubectl in a text name; empty: none, or they differ.
+func namespaceInCommands(text string) (namespace string) {
+	for line := range strings.Lines(text) {
+		if !prompt.MatchString(line) {
+			continue
+		}
+		m := namespaceFlag.FindStringSubmatch(line)
+		if m == nil || namespace != "" && namespace != m[1] {
+			return ""
+		}
+		namespace = m[1]
+	}
+	return namespace
+}
