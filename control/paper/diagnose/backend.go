@@ -41,6 +41,8 @@ func proxyText(dumps []*iptables.Dump, s *survey.Survey) string {
 		return strings.Join(texts, "; ")
 	case slices.ContainsFunc(dumps, hasServicesChain):
 		return "kube-proxy; there are no services that would show its mode"
+	case slices.ContainsFunc(dumps, func(d *iptables.Dump) bool { t := d.Table("filter"); return t != nil && t.Has(kubechains.Forward) }):
+		return "kube-proxy; table filter does not show its mode"
 	}
 	return "the rules do not show one"
 }

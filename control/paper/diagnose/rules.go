@@ -327,7 +327,7 @@ func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 	}
 	e.Not = append(e.Not, s.Skipped...)
 	if len(dumps) == 1 && dumps[0].LegacyToo {
-		e.Not = append(e.Not, "the rules of iptables-legacy, which iptables-save warns about: packets pass through them too; give the output of iptables-legacy-save with a second --rules")
+		e.Not = append(e.Not, "the rules of iptables-legacy, which iptables warns about: packets pass through them too; give the output of iptables-legacy-save with a second --rules")
 	}
 	if s.IPVS {
 		e.Guesses = append(e.Guesses, "IPVS selects real servers and translates as documented: this is not checked against a kernel")

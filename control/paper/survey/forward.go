@@ -2,9 +2,12 @@ package survey
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
@@ -22,7 +25,8 @@ func (s *surveyor) forwarded() *target {
 		if len(n.Services) > 0 || n.Mode.IPVS() || n.Mode == proxymode.ModeUserspace || d.Table("nat") != nil || d.Ruleset != nil {
 			return nil
 		}
-		forwards = forwards || d.Table("filter") != nil && d.Lists("filter", "FORWARD") && d.Table("filter").Chain("KUBE-FORWARD") != nil
+		ofKubernetes := func(c *iptables.Chain) bool { return strings.HasPrefix(c.Name, "KUBE-") }
+		forwards = forwards || d.Table("filter") != nil && d.Lists("filter", "FORWARD") && slices.ContainsFunc(d.Table("filter").Chains, ofKubernetes)
 	}
 	if !forwards {
 		return nil

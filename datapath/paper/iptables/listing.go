@@ -173,6 +173,8 @@ func (l *lister) line(words []Token) {
 	}
 	command, isCommand := parseListCommand(words)
 	switch {
+	case IsLegacyWarning(words):
+		l.dump.LegacyToo, l.dump.Backend = true, BackendNFT
 	case words[0].Text[0] == '#' && !isCommand:
 	case isChainLine(words):
 		l.startChain(words)
@@ -198,6 +200,12 @@ func (l *lister) line(words []Token) {
 		l.fail(words[0].Column, fmt.Sprintf("unknown line %.40q", words[0].Text),
 			`"Chain NAME (...)", a command line like "$ iptables -t nat -L", or "#" in front of a comment`)
 	}
+}
+
+// IsLegacyWarning recognizes "# Warning: iptables-legacy tables present, use iptables-legacy to see them", with or without its sign.
+func IsLegacyWarning(words []Token) bool {
+	i := slices.IndexFunc(words, func(w Token) bool { return strings.TrimLeft(w.Text, "#") == "Warning:" })
+	return (i == 0 || i == 1 && words[0].Text == "#") && len(words) > i+2 && strings.HasSuffix(words[i+1].Text, "tables-legacy") && words[i+2].Text == "tables"
 }
 
 const wantColumns = `the names of the columns: "target prot opt source destination"`

@@ -39,7 +39,8 @@ func Read(r io.Reader, options iptables.Options) (*Input, error) {
 	if in == nil {
 		in, err = readForm(text, options)
 	}
-	if err != nil || !in.hasTables() {
+	commands := listingWithCommands(text)
+	if err != nil || !in.hasTables() || commands > 0 {
 		if other, otherErr := readOtherForm(text, options, err); other != nil || otherErr != nil {
 			in, err = other, otherErr
 		}
@@ -47,12 +48,30 @@ func Read(r io.Reader, options iptables.Options) (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
+	if commands > 0 {
+		in.Notes = append(in.Notes, iptables.Note{Line: commands, Text: "commands that change rules are left out beside a listing, which has the rules that there were"})
+	}
 	if !printsAll(text) {
 		for _, d := range in.Dumps {
 			in.Notes = append(in.Notes, markUnprinted(d)...)
 		}
 	}
 	return in, nil
+}
+
+var (
+	changingCommand = regexp.MustCompile(`(?m)^\W*(sudo )?ip6?tables (-t \w+ )?-[AIDP] `)
+	saveLine        = regexp.MustCompile(`(?m)^[^A-Za-z\n]*(-[ANP] \S|\*(raw|mangle|nat|filter)\b|:\S+ (ACCEPT|DROP|-))`)
+)
+
+// listingWithCommands is the line of the first command, if a text has a listing and, besides it, only commands that change rules: what
+// somebody did, or may do.
+func listingWithCommands(text string) int {
+	at := changingCommand.FindStringIndex(text)
+	if at == nil || !strings.Contains(text, "\nChain ") || saveLine.MatchString(text) {
+		return 0
+	}
+	return 1 + strings.Count(text[:at[0]], "\n")
 }
 
 func (in *Input) hasTables() bool {

@@ -24,6 +24,8 @@ func undecorateListing(text string) (cleaned string, lost []iptables.Note, found
 			line, front, found, inChain = chain, taken, true, true
 		} else if iptables.IsListCommand(line) {
 			inChain = false
+		} else if iptables.IsLegacyWarning(iptables.Fields(line)) {
+			// it stays, also above the first chain
 		} else {
 			line = front.TakeOff(line)
 			switch content := strings.TrimSpace(line); {
