@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/view/objecttext"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/desired"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -18,7 +19,7 @@ func (l *livingLab) apply(text string) (string, error) {
 	if err != nil {
 		l.Fatal(err)
 	}
-	a, err := Applicable(o, "the test")
+	a, err := desired.Applicable(o, "the test")
 	if err != nil {
 		l.Fatal(err)
 	}

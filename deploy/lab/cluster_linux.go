@@ -37,7 +37,7 @@ func newClusterState(o *manifest.Objects) *clusterState {
 	c := &clusterState{zone: dns.NewZone(o), servers: dns.Servers(o), pods: make(map[string]*corev1.Pod)}
 	c.services, _ = servicetable.Build(&o.Objects, servicetable.NodeConfig{})
 	for _, p := range o.Pods {
-		c.pods[nameOf(p)] = p
+		c.pods[p.Namespace+"/"+p.Name] = p
 	}
 	return c
 }

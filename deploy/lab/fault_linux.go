@@ -23,6 +23,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/desired"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -71,7 +72,7 @@ func (l *Lab) AddFault(_ context.Context, f Fault) (Fault, error) {
 	}
 	host := l.topology.find(f.Host)
 	if host == nil {
-		return f, invalid("host", &labfile.UnknownHostError{Name: f.Host, Names: l.Spec().Hosts()}) // it has just ended
+		return f, desired.Invalid("host", &labfile.UnknownHostError{Name: f.Host, Names: l.Spec().Hosts()}) // it has just ended
 	}
 	l.faults.mu.Lock()
 	defer l.faults.mu.Unlock()

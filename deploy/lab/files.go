@@ -69,14 +69,14 @@ func most(lines []string) []string {
 // newlyUnanswered finds endpoints without a host in the running lab, except for those that
 // had none at the first call.
 func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort, running *Spec) (lines []string) {
-	first := w.unanswered == nil
+	hosts, first := running.Owners(), w.unanswered == nil
 	if first {
 		w.unanswered = make(map[netip.AddrPort]bool)
 	}
 	for _, svc := range services {
 		for _, e := range svc.UsableEndpoints(decision.Cluster) {
 			switch {
-			case hasAddress(running, e.AddrPort.Addr()) || w.unanswered[e.AddrPort]:
+			case hosts[e.AddrPort.Addr()] != "" || w.unanswered[e.AddrPort]:
 			case first:
 				w.unanswered[e.AddrPort] = true
 			default:
@@ -94,9 +94,4 @@ func of(pod string) string {
 		return ""
 	}
 	return ", pod " + pod
-}
-
-// hasAddress reports whether a host of the lab has the address.
-func hasAddress(s *Spec, a netip.Addr) bool {
-	return slices.ContainsFunc(machinesOf(s), func(m machine) bool { return slices.Contains(m.addresses, a) })
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/desired"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -36,7 +37,7 @@ type live struct {
 	source *manifest.Source
 
 	mu     sync.Mutex // guards what follows; held during a change
-	state  *state
+	state  *desired.State
 	slices *controllers.EndpointSlices
 	rules  kubeProxyRules
 
@@ -55,7 +56,7 @@ func (l *Lab) goLive() error {
 	if err != nil {
 		return err
 	}
-	v := &live{lab: l, source: source, state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
+	v := &live{lab: l, source: source, state: desired.New(l.Spec(), written), slices: controllers.NewEndpointSlices()}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wake = time.AfterFunc(time.Hour, v.sweep)
 	l.live = v
@@ -66,7 +67,7 @@ func (l *Lab) goLive() error {
 }
 
 // nothing changes nothing; what is due by time happens all the same.
-func nothing(*state, time.Time) ([]string, error) { return nil, nil }
+func nothing(*desired.State, time.Time) ([]string, error) { return nil, nil }
 
 // sweep ends the pods whose time is over.
 func (v *live) sweep() {
@@ -88,45 +89,45 @@ func (v *live) close() {
 
 // change puts a changed state in force. do changes it and returns what it has changed, in a line for each; an error
 // leaves the lab as it is. What follows by itself is in the result, too.
-func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string, error)) ([]string, error) {
+func (v *live) change(ctx context.Context, do func(*desired.State, time.Time) ([]string, error)) ([]string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := v.ctx.Err(); err != nil {
 		return nil, &observe.Error{Status: http.StatusServiceUnavailable, Message: "the lab is stopping"}
 	}
-	next, now := v.state.clone(), time.Now()
+	next, now := v.state.Clone(), time.Now()
 	changes, err := do(next, now)
 	if err != nil {
 		return nil, err
 	}
 	// What replaces a pod has another name and address than one that ends now.
-	changes = append(changes, next.replicas(now)...)
-	ended, wake := next.sweep(now)
+	changes = append(changes, next.Replicas(now)...)
+	ended, wake := next.Sweep(now)
 	for _, name := range ended {
 		changes = append(changes, fmt.Sprintf("pod %s has ended", name))
 	}
-	if errs := next.spec.Validate(); len(errs) > 0 {
-		return nil, invalid("", withNames(next.spec, errs))
+	if errs := next.Lab.Validate(); len(errs) > 0 {
+		return nil, desired.Invalid("", desired.WithNames(next.Lab, errs))
 	}
-	objects, err := next.objects(v.slices, now)
+	objects, err := next.Objects(v.slices, now)
 	if err != nil {
-		return nil, invalid("", err)
+		return nil, desired.Invalid("", err)
 	}
-	changes = append(changes, v.state.unchanged(next, objects)...)
+	changes = append(changes, v.state.Unchanged(next, objects)...)
 	// Hosts come before the objects that name them, and go after these.
 	gone, err := v.build(ctx, next)
 	if err != nil {
 		return nil, err
 	}
 	v.lab.cluster.now.Store(newClusterState(objects))
-	if err := v.lab.identify(next.spec); err != nil {
+	if err := v.lab.identify(next.Lab); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(v.rules.write(v.lab.topology, next.spec, objects), v.lab.api.Set(served(objects))); err != nil {
+	if err := errors.Join(v.rules.write(v.lab.topology, next.Lab, objects), v.lab.api.Set(served(objects))); err != nil {
 		return nil, err
 	}
 	v.state = next
-	v.lab.spec.Store(next.spec)
+	v.lab.spec.Store(next.Lab)
 	v.objects.Store(objects)
 	v.probe()
 	if !wake.IsZero() {
@@ -156,8 +157,8 @@ func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	changes, err := l.live.change(ctx, func(s *state, now time.Time) ([]string, error) {
-		changes, err := s.change(&c, now)
+	changes, err := l.live.change(ctx, func(s *desired.State, now time.Time) ([]string, error) {
+		changes, err := s.Change(&c, now)
 		if err != nil || c.Node == nil {
 			return changes, err
 		}
@@ -236,7 +237,7 @@ func (v *live) applied(ctx context.Context, node, digest string) error {
 }
 
 // state is what the lab is now: read only.
-func (l *Lab) state() *state {
+func (l *Lab) state() *desired.State {
 	l.live.mu.Lock()
 	defer l.live.mu.Unlock()
 	return l.live.state
@@ -244,8 +245,8 @@ func (l *Lab) state() *state {
 
 // build makes the hosts of a state that the lab lacks, and returns the names of those that it has too many. Hosts that differ
 // are made again.
-func (v *live) build(ctx context.Context, next *state) (gone []string, err error) {
-	before, after := byHost(v.state.spec), byHost(next.spec)
+func (v *live) build(ctx context.Context, next *desired.State) (gone []string, err error) {
+	before, after := byHost(v.state.Lab), byHost(next.Lab)
 	for name := range before {
 		if after[name] == nil {
 			gone = append(gone, name)
@@ -260,11 +261,11 @@ func (v *live) build(ctx context.Context, next *state) (gone []string, err error
 			}
 		}
 	}()
-	for _, m := range machinesOf(next.spec) {
+	for _, m := range machinesOf(next.Lab) {
 		name := m.Who()
 		if v.lab.topology.find(name) != nil {
 			if reflect.DeepEqual(before[name], after[name]) {
-				if err := v.serve(ctx, m, !next.pods[name].stopped); err != nil {
+				if err := v.serve(ctx, m, !next.Stopped(name)); err != nil {
 					return nil, err
 				}
 				continue
@@ -282,7 +283,7 @@ func (v *live) build(ctx context.Context, next *state) (gone []string, err error
 			err = v.lab.topology.buildClient(&h)
 		}
 		if err == nil {
-			err = v.serve(ctx, m, !next.pods[name].stopped)
+			err = v.serve(ctx, m, !next.Stopped(name))
 		}
 		if err != nil {
 			return nil, err
@@ -361,14 +362,14 @@ func (v *live) follow(report func(FilesStatus)) error {
 		}
 		last = s
 	}
-	take(v.lab.state().written, nil) // they are in force, and may deserve warnings
+	take(v.lab.state().Written, nil) // they are in force, and may deserve warnings
 	return v.source.Run(v.ctx, take)
 }
 
 // edit puts the files' contents in force.
 func (v *live) edit(ctx context.Context, written *manifest.Objects, w *filesWatch) (s FilesStatus) {
-	_, err := v.change(ctx, func(next *state, now time.Time) (changes []string, _ error) {
-		changes, s.NotApplied = next.edit(written, now)
+	_, err := v.change(ctx, func(next *desired.State, now time.Time) (changes []string, _ error) {
+		changes, s.NotApplied = next.Edit(written, now)
 		return changes, nil
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/desired"
 )
 
 const living = `apiVersion: nfqproxy.io/v1alpha1
@@ -219,7 +220,7 @@ func TestLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	half := Change{AddPod: &Pod{Name: "half", Namespace: "shop", Node: "node-b"}}
-	if _, err := l.Change(t.Context(), half); err == nil || l.topology.find("shop/half") != nil || l.live.state.pod("shop/half") != nil {
+	if _, err := l.Change(t.Context(), half); err == nil || l.topology.find("shop/half") != nil || l.live.state.Pod("shop/half") != nil {
 		t.Errorf("half a pod: %v, %v", err, l.topology.find("shop/half"))
 	}
 
@@ -338,7 +339,7 @@ func isStatus(err error, status int) bool {
 // manifestOf is the text of a Service.
 func manifestOf(t *testing.T, s *corev1.Service) string {
 	t.Helper()
-	text, err := (&Applied{Services: []*corev1.Service{s}}).Manifest()
+	text, err := (&desired.Applied{Services: []*corev1.Service{s}}).Manifest()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"maps"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
@@ -29,6 +27,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/desired"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -269,41 +268,12 @@ func (l *Lab) Balance(ctx context.Context, c observe.BalanceChange) error {
 			return err
 		}
 	}
-	_, err := l.live.change(ctx, func(s *state, _ time.Time) ([]string, error) { return nil, s.annotate(c.Service, c.Algorithm) })
+	_, err := l.live.change(ctx, func(s *desired.State, _ time.Time) ([]string, error) { return nil, s.Annotate(c.Service, c.Algorithm) })
 	if err != nil {
 		return err
 	}
 	if late := l.live.settle(ctx); len(late) > 0 {
 		return errors.New(strings.Join(late, "; "))
 	}
-	return nil
-}
-
-// annotate sets the algorithm in a Service's annotation; empty: that of the files.
-func (s *state) annotate(service, algorithm string) error {
-	is := func(o *corev1.Service) bool { return nameOf(o) == service }
-	all := merge(s.written.Services, s.applied.services)
-	i := slices.IndexFunc(all, is)
-	if i < 0 {
-		return &observe.Error{Status: http.StatusNotFound, Field: "service", Message: "there is no service " + service}
-	}
-	o := all[i].DeepCopy()
-	if algorithm == "" {
-		if i := slices.IndexFunc(s.written.Services, is); i >= 0 {
-			algorithm = s.written.Services[i].Annotations[servicetable.AnnotationBalance]
-		}
-	}
-	switch {
-	case algorithm == "":
-		delete(o.Annotations, servicetable.AnnotationBalance)
-	case o.Annotations == nil:
-		o.Annotations = map[string]string{servicetable.AnnotationBalance: algorithm}
-	default:
-		o.Annotations[servicetable.AnnotationBalance] = algorithm
-	}
-	if s.applied.services == nil {
-		s.applied.services = make(map[string]*corev1.Service)
-	}
-	s.applied.services[service] = o
 	return nil
 }

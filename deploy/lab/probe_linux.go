@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/desired"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -41,7 +42,7 @@ func (v *live) probe() {
 	if p.byPod == nil {
 		p.byPod = make(map[string]*prober)
 	}
-	spec := v.state.spec
+	spec := v.state.Lab
 	wanted := make(map[string]bool)
 	for i := range spec.Pods {
 		pod, name := spec.Pods[i], spec.Pods[i].FullName()
@@ -77,7 +78,7 @@ func (p *prober) run(ctx context.Context) {
 	seconds := func(n, normal int32) time.Duration { return time.Duration(cmp.Or(n, normal)) * time.Second }
 	wait := time.NewTimer(seconds(spec.InitialDelaySeconds, 0))
 	defer wait.Stop()
-	result, same := probeUnknown, int32(0)
+	result, same := desired.ProbeUnknown, int32(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,9 +92,9 @@ func (p *prober) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		now, threshold := probeSucceeds, cmp.Or(spec.SuccessThreshold, 1)
+		now, threshold := desired.ProbeSucceeds, cmp.Or(spec.SuccessThreshold, 1)
 		if err != nil {
-			now, threshold = probeFails, cmp.Or(spec.FailureThreshold, 3)
+			now, threshold = desired.ProbeFails, cmp.Or(spec.FailureThreshold, 3)
 		}
 		if now == result {
 			same = 0
@@ -108,20 +109,18 @@ func (p *prober) run(ctx context.Context) {
 }
 
 // report puts a result in force. If that fails, the next change repairs it: the state has the result.
-func (p *prober) report(ctx context.Context, result probeResult, what string, err error) {
+func (p *prober) report(ctx context.Context, result desired.ProbeResult, what string, err error) {
 	name := p.pod.FullName()
-	_, failed := p.live.change(ctx, func(s *state, _ time.Time) ([]string, error) {
+	_, failed := p.live.change(ctx, func(s *desired.State, _ time.Time) ([]string, error) {
 		if p.live.probers.byPod[name] != p {
 			return nil, nil // it has just ended
 		}
-		ps := s.pods[name]
-		ps.probe, ps.failure = result, ""
-		line := fmt.Sprintf("pod %s is ready: its probe succeeds: %s", name, what)
+		failure, line := "", fmt.Sprintf("pod %s is ready: its probe succeeds: %s", name, what)
 		if err != nil {
-			ps.failure = fmt.Sprintf("%s: %v", what, err)
-			line = fmt.Sprintf("pod %s is not ready: its probe fails: %s", name, ps.failure)
+			failure = fmt.Sprintf("%s: %v", what, err)
+			line = fmt.Sprintf("pod %s is not ready: its probe fails: %s", name, failure)
 		}
-		s.pods[name] = ps
+		s.Probed(name, result, failure)
 		return []string{line}, nil
 	})
 	if failed != nil && ctx.Err() == nil {

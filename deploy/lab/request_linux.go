@@ -21,6 +21,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/desired"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
 )
 
@@ -71,7 +72,7 @@ func (l *Lab) holdsFlow(ctx context.Context) bool {
 // Request sends a request from a host of the lab, as [labapi.Requester].
 func (l *Lab) Request(ctx context.Context, q labapi.Request) (*labapi.Response, error) {
 	invalid := func(field string, err error) (*labapi.Response, error) {
-		return nil, &observe.Error{Status: http.StatusBadRequest, Field: field, Message: err.Error()}
+		return nil, desired.Invalid(field, err)
 	}
 	ns, err := l.Namespace(q.From)
 	if err != nil {

@@ -22,22 +22,22 @@ import (
 // Status is the current state of the lab.
 func (l *Lab) Status() *Status {
 	now := l.state()
-	t := topologyOf(now.spec)
+	t := topologyOf(now.Lab)
 	s := &Status{Status: labapi.Status{Name: t.Lab, Clients: t.Hosts, Faults: l.Faults()}, Started: l.started, FlowAPI: l.FlowAPI}
-	s.Pods, s.Deployments = now.podStatus(t.Pods), now.deploymentStatus()
+	s.Pods, s.Deployments = now.PodStatus(t.Pods), now.DeploymentStatus()
 	if files := l.files.Load(); files != nil {
 		s.Files = *files
 	}
 	for _, n := range t.Nodes {
 		d := l.daemons[n.Name].status()
-		switch node := now.spec.Node(n.Name); {
+		switch node := now.Lab.Node(n.Name); {
 		case !node.HasProgram():
 			d.State = node.Proxy
 		case !node.HasDaemon():
 			d.State = node.Proxy + " " + d.State
 		}
-		ns := now.nodes[n.Name]
-		status := labapi.NodeStatus{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Daemon: d, Down: ns.down, Cordoned: ns.cordoned}
+		status := labapi.NodeStatus{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Daemon: d}
+		status.Down, status.Cordoned = now.Node(n.Name)
 		if o := l.observers[n.Name]; o != nil {
 			status.Observer = new(o.status())
 		}

@@ -2,7 +2,8 @@
 // clients with real routes between them, servers in the pods, and a daemon of this
 // program on each node. Everything is in memory and ends with the process.
 //
-// [Load] reads a lab file into a [Spec]; [FromObjects] derives one from Kubernetes objects.
+// [Load] reads a lab file (package labfile); [FromObjects] derives one from Kubernetes objects (package derivation). Package desired
+// says what a running lab is to be; this package carries it out.
 // [Up] starts it in a process that is already isolated (see package netns). The commands of
 // "nfqproxy lab" are [RunUp], [RunDemo], [Exec], [ChangeOf], [StatusOf] and [Down].
 package lab
@@ -34,6 +35,26 @@ type (
 	Client = labapi.Client
 	// Proxy is the configuration of the nodes' proxies.
 	Proxy = labfile.Proxy
+)
+
+// The changes of a running lab by a command, or by the flow API.
+type (
+	// Change is a change; exactly one field is set.
+	Change = labapi.Change
+	// Deletion removes an object.
+	Deletion = labapi.Deletion
+	// Scale gives a deployment a number of replicas.
+	Scale = labapi.Scale
+	// RemovePod removes a pod.
+	RemovePod = labapi.PodRemoval
+	// Readiness makes a pod not ready, whatever its readiness probe finds, or ends that.
+	Readiness = labapi.Readiness
+	// Serving stops the built-in server of a pod, or starts it again.
+	Serving = labapi.Serving
+	// NodeEvent is what happens to a node.
+	NodeEvent = labapi.NodeEvent
+	// Fault is something wrong in a running lab.
+	Fault = labapi.Fault
 )
 
 // observeAll has kube-proxy serve the nodes that have nfqproxy, and nfqproxyd observe all nodes.

@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/view/objecttext"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/desired"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -131,7 +132,7 @@ one of these objects changes in the file later, the file's version applies again
 			if err != nil {
 				return err
 			}
-			applied, err := lab.Applicable(o, rulesNames(files))
+			applied, err := desired.Applicable(o, rulesNames(files))
 			if err != nil {
 				return err
 			}
@@ -139,7 +140,7 @@ one of these objects changes in the file later, the file's version applies again
 			if err != nil {
 				return err
 			}
-			for _, line := range lab.LeftOut(o) {
+			for _, line := range desired.LeftOut(o) {
 				cmd.PrintErrln(line)
 			}
 			return changeLab(cmd.OutOrStdout(), name, lab.Change{Apply: text})

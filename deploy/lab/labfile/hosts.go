@@ -48,6 +48,26 @@ func (l *Lab) Hosts() []string {
 	return append(names, Router)
 }
 
+// Owners are the names of the hosts by address, without the router.
+func (l *Lab) Owners() map[netip.Addr]string {
+	owners := make(map[netip.Addr]string)
+	add := func(name string, addresses []netip.Addr) {
+		for _, a := range addresses {
+			owners[a] = name
+		}
+	}
+	for i := range l.Nodes {
+		add(l.Nodes[i].Name, l.Nodes[i].Addresses)
+	}
+	for i := range l.Pods {
+		add(l.Pods[i].FullName(), l.Pods[i].Addresses)
+	}
+	for i := range l.Clients {
+		add(l.Clients[i].Name, l.Clients[i].Addresses)
+	}
+	return owners
+}
+
 // Node finds a node of the lab; nil: it has none of this name.
 func (l *Lab) Node(name string) *Node {
 	for i := range l.Nodes {

@@ -1,11 +1,13 @@
-package lab
+// Package desired is what a running lab is to be: the Lab and the objects of its files, what commands have changed since, and what
+// follows from that, as a control plane would make it. It is pure.
+package desired
 
 import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,13 +26,13 @@ import (
 // defaultGrace is how long a pod serves after its removal; see labapi.Pod.
 const defaultGrace = 2 * time.Second
 
-// state is what a running lab is to be: its files, and what commands have changed since. It is pure; a Lab carries
-// it out. A state is not changed once it is in force: its methods change a copy.
-type state struct {
-	spec  *Spec // with the pods there are now; those that end are among them
-	start *Spec // the file's at the start of the lab
-	// written are the objects of the files, with their Lab.
-	written *manifest.Objects
+// State is what a running lab is to be: its files, and what commands have changed since. It is pure; package deploy/lab carries
+// it out. A state is not changed once it is in force: its methods change a [State.Clone].
+type State struct {
+	Lab   *labfile.Lab // with the pods there are now; those that end are among them
+	start *labfile.Lab // the file's at the start of the lab
+	// Written are the objects of the files, with their Lab.
+	Written *manifest.Objects
 	// applied are objects of "lab apply", which go before those of the files with their kinds and names.
 	applied objectSet
 	pods    map[string]podState  // by full name; without an entry: ready
@@ -45,20 +47,21 @@ type state struct {
 // podState is how a pod differs from one that runs and is ready.
 type podState struct {
 	unready bool        // by a command, whatever its probe finds
-	probe   probeResult // of a pod with a readiness probe
+	probe   ProbeResult // of a pod with a readiness probe
 	failure string      // of the probe; empty: none
 	stopped bool        // its server does not run
 	ends    time.Time   // it is terminating and ends then; zero: it is not
 	applied bool        // a command has written it: what the files have of it is not in force
 }
 
-// probeResult is what a readiness probe finds.
-type probeResult int
+// ProbeResult is what a readiness probe finds.
+type ProbeResult int
 
+// The results of a readiness probe.
 const (
-	probeUnknown probeResult = iota // not enough probes yet
-	probeSucceeds
-	probeFails
+	ProbeUnknown ProbeResult = iota // not enough probes yet
+	ProbeSucceeds
+	ProbeFails
 )
 
 // nodeState is how a node differs from one that is up.
@@ -73,21 +76,22 @@ type objectSet struct {
 	slices   map[string]*discoveryv1.EndpointSlice
 }
 
-func newState(spec *Spec, written *manifest.Objects) *state {
-	s := &state{spec: spec, start: labfile.Of(written), given: labfile.NewGiven(spec)}
+// New is the state of a lab as its files have it.
+func New(spec *labfile.Lab, written *manifest.Objects) *State {
+	s := &State{Lab: spec, start: labfile.Of(written), given: labfile.NewGiven(spec)}
 	s.write(written)
 	return s
 }
 
 // write makes objects those of the files.
-func (s *state) write(written *manifest.Objects) { s.written, s.own = written, takeOver(written) }
+func (s *State) write(written *manifest.Objects) { s.Written, s.own = written, takeOver(written) }
 
-// clone is a copy to change.
-func (s *state) clone() *state {
+// Clone is a copy to change.
+func (s *State) Clone() *State {
 	c := *s
-	spec := *s.spec
+	spec := *s.Lab
 	spec.Pods, spec.Clients, spec.Deployments = slices.Clone(spec.Pods), slices.Clone(spec.Clients), slices.Clone(spec.Deployments)
-	c.spec = &spec
+	c.Lab = &spec
 	c.applied = objectSet{maps.Clone(s.applied.services), maps.Clone(s.applied.slices)}
 	c.pods, c.nodes, c.given = maps.Clone(s.pods), maps.Clone(s.nodes), s.given.Clone()
 	if c.pods == nil {
@@ -99,19 +103,35 @@ func (s *state) clone() *state {
 	return &c
 }
 
-func (s *state) pod(name string) *Pod {
-	for i := range s.spec.Pods {
-		if s.spec.Pods[i].FullName() == name {
-			return &s.spec.Pods[i]
+// Pod finds a pod by its full name; nil: there is none.
+func (s *State) Pod(name string) *labapi.Pod {
+	for i := range s.Lab.Pods {
+		if s.Lab.Pods[i].FullName() == name {
+			return &s.Lab.Pods[i]
 		}
 	}
 	return nil
 }
 
+// Stopped reports whether the server of a pod does not run.
+func (s *State) Stopped(pod string) bool { return s.pods[pod].stopped }
+
+// Node reports whether a node is down, and whether it gets no new pods.
+func (s *State) Node(name string) (down, cordoned bool) {
+	return s.nodes[name].down, s.nodes[name].cordoned
+}
+
+// Probed keeps what the readiness probe of a pod found, with the reason of a failure.
+func (s *State) Probed(pod string, result ProbeResult, failure string) {
+	p := s.pods[pod]
+	p.probe, p.failure = result, failure
+	s.pods[pod] = p
+}
+
 // podsOf are the pods of a deployment.
-func (s *state) podsOf(d *Deployment) (all []*Pod) {
-	for i := range s.spec.Pods {
-		if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
+func (s *State) podsOf(d *labfile.Deployment) (all []*labapi.Pod) {
+	for i := range s.Lab.Pods {
+		if p := &s.Lab.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
 			all = append(all, p)
 		}
 	}
@@ -119,18 +139,18 @@ func (s *state) podsOf(d *Deployment) (all []*Pod) {
 }
 
 // placement is where further pods can be.
-func (s *state) placement() labfile.Placement {
-	return labfile.Placement{Pods: s.spec.Pods, Unschedulable: s.unschedulable, Given: s.given}
+func (s *State) placement() labfile.Placement {
+	return labfile.Placement{Pods: s.Lab.Pods, Unschedulable: s.unschedulable, Given: s.given}
 }
 
-func (s *state) unschedulable(node string) bool { return s.nodes[node].down || s.nodes[node].cordoned }
+func (s *State) unschedulable(node string) bool { return s.nodes[node].down || s.nodes[node].cordoned }
 
-// replicas gives each deployment its number of pods, and returns what changed. Pods that find no place are missing until
+// Replicas gives each deployment its number of pods, and returns what changed. Pods that find no place are missing until
 // another change.
-func (s *state) replicas(now time.Time) (changes []string) {
-	lab := s.spec
-	for i := range s.spec.Deployments {
-		d := &s.spec.Deployments[i]
+func (s *State) Replicas(now time.Time) (changes []string) {
+	lab := s.Lab
+	for i := range s.Lab.Deployments {
+		d := &s.Lab.Deployments[i]
 		own := s.podsOf(d)
 		// The newest first, as ReplicaSets do.
 		for len(own) > int(*d.Replicas) {
@@ -139,8 +159,8 @@ func (s *state) replicas(now time.Time) (changes []string) {
 		}
 		added, err := lab.PodsOf(d, s.placement())
 		for _, p := range added {
-			s.spec.Pods = append(s.spec.Pods, p)
-			changes = append(changes, fmt.Sprintf("pod %s is added on %s with %s", p.FullName(), p.Node, texts(p.Addresses)))
+			s.Lab.Pods = append(s.Lab.Pods, p)
+			changes = append(changes, fmt.Sprintf("pod %s is added on %s with %s", p.FullName(), p.Node, strings.Trim(fmt.Sprint(p.Addresses), "[]")))
 		}
 		if err != nil {
 			changes = append(changes, fmt.Sprintf("deployment %s has %d of %d pods: %v", d.FullName(), len(own)+len(added), *d.Replicas, err))
@@ -150,7 +170,7 @@ func (s *state) replicas(now time.Time) (changes []string) {
 }
 
 // end makes a pod terminating, for the time it serves on: its own, or another one.
-func (s *state) end(p *Pod, now time.Time, grace *time.Duration) string {
+func (s *State) end(p *labapi.Pod, now time.Time, grace *time.Duration) string {
 	wait := defaultGrace
 	if p.GracePeriodSeconds != nil {
 		wait = time.Duration(*p.GracePeriodSeconds) * time.Second
@@ -165,9 +185,9 @@ func (s *state) end(p *Pod, now time.Time, grace *time.Duration) string {
 	return fmt.Sprintf("pod %s is terminating, and ends in %s", p.FullName(), wait)
 }
 
-// sweep removes the pods whose time is over, and returns when the next one ends: zero: none does.
-func (s *state) sweep(now time.Time) (ended []string, next time.Time) {
-	s.spec.Pods = slices.DeleteFunc(s.spec.Pods, func(p Pod) bool {
+// Sweep removes the pods whose time is over, and returns when the next one ends: zero: none does.
+func (s *State) Sweep(now time.Time) (ended []string, next time.Time) {
+	s.Lab.Pods = slices.DeleteFunc(s.Lab.Pods, func(p labapi.Pod) bool {
 		at := s.pods[p.FullName()].ends
 		switch {
 		case at.IsZero():
@@ -185,18 +205,18 @@ func (s *state) sweep(now time.Time) (ended []string, next time.Time) {
 	return ended, next
 }
 
-// objects are the Kubernetes objects of the state, with what controllers make of them. Its Lab is the spec.
-func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest.Objects, error) {
-	o := *s.written
-	o.Lab = s.spec
-	o.Services = merge(s.written.Services, s.applied.services)
+// Objects are the Kubernetes objects of the state, with what controllers make of them. Its Lab is the spec.
+func (s *State) Objects(c *controllers.EndpointSlices, now time.Time) (*manifest.Objects, error) {
+	o := *s.Written
+	o.Lab = s.Lab
+	o.Services = merge(s.Written.Services, s.applied.services)
 	for i := range o.Services {
 		o.Services[i] = o.Services[i].DeepCopy() // Allocate changes it
 	}
 	if err := controllers.Allocate(o.Services, labfile.Of(&o).ServicePrefixes()); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(controllers.Unique(o.Services), apart(s.spec, o.Services)); err != nil {
+	if err := cmp.Or(controllers.Unique(o.Services), apart(s.Lab, o.Services)); err != nil {
 		return nil, err
 	}
 	o.Nodes, o.Pods, o.Deployments = s.nodeObjects(), s.podObjects(), s.deploymentObjects()
@@ -215,13 +235,8 @@ func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest
 }
 
 // apart returns an error for a ClusterIP that is the address of a host: the proxies would translate the packets to that host.
-func apart(s *Spec, services []*corev1.Service) error {
-	hosts := make(map[netip.Addr]string)
-	for _, m := range machinesOf(s) {
-		for _, a := range m.addresses {
-			hosts[a] = m.Who()
-		}
-	}
+func apart(l *labfile.Lab, services []*corev1.Service) error {
+	hosts := l.Owners()
 	for _, o := range services {
 		for i, ip := range o.Spec.ClusterIPs {
 			if a, err := kubeaddr.Parse(ip); err == nil && hosts[a] != "" {
@@ -233,17 +248,17 @@ func apart(s *Spec, services []*corev1.Service) error {
 }
 
 // podObjects are the pods of the spec: as the files have them, if they do.
-func (s *state) podObjects() (all []*corev1.Pod) {
+func (s *State) podObjects() (all []*corev1.Pod) {
 	written := make(map[string]*corev1.Pod)
-	for _, p := range s.written.Pods {
+	for _, p := range s.Written.Pods {
 		written[nameOf(p)] = p
 	}
 	inLab := make(map[string]bool) // pods that were hosts of the lab when the files were read
-	for _, p := range s.written.Lab.LabPods() {
+	for _, p := range s.Written.Lab.LabPods() {
 		inLab[p.FullName()] = true
 	}
-	for i := range s.spec.Pods {
-		p := &s.spec.Pods[i]
+	for i := range s.Lab.Pods {
+		p := &s.Lab.Pods[i]
 		o, ok := written[p.FullName()]
 		if !ok || s.pods[p.FullName()].applied {
 			o = labfile.PodObject(p)
@@ -262,7 +277,7 @@ func (s *state) podObjects() (all []*corev1.Pod) {
 }
 
 // withState is a pod with the conditions of its state.
-func (s *state) withState(o *corev1.Pod, p *Pod) *corev1.Pod {
+func (s *State) withState(o *corev1.Pod, p *labapi.Pod) *corev1.Pod {
 	ps, why := s.pods[p.FullName()], s.unready(p)
 	if why == "" && ps.ends.IsZero() {
 		return o
@@ -278,14 +293,14 @@ func (s *state) withState(o *corev1.Pod, p *Pod) *corev1.Pod {
 }
 
 // unready is why a pod is not ready; empty: it is.
-func (s *state) unready(p *Pod) string {
+func (s *State) unready(p *labapi.Pod) string {
 	ps := s.pods[p.FullName()]
 	switch {
 	case s.nodes[p.Node].down:
 		return "node " + p.Node + " is disconnected"
 	case ps.unready:
 		return "made not ready by a command"
-	case p.ReadinessProbe == nil || ps.probe == probeSucceeds:
+	case p.ReadinessProbe == nil || ps.probe == ProbeSucceeds:
 		return ""
 	}
 	return "readiness probe: " + cmp.Or(ps.failure, "no result yet")
@@ -303,8 +318,8 @@ func setUnready(conditions *[]corev1.PodCondition, why string) {
 }
 
 // nodeObjects are the nodes of the files, with their states.
-func (s *state) nodeObjects() (all []*corev1.Node) {
-	for _, n := range s.written.Nodes {
+func (s *State) nodeObjects() (all []*corev1.Node) {
+	for _, n := range s.Written.Nodes {
 		ns, ok := s.nodes[n.Name]
 		if ok {
 			n = n.DeepCopy()
@@ -321,7 +336,7 @@ func (s *state) nodeObjects() (all []*corev1.Node) {
 	return all
 }
 
-func (s *state) podState(p *Pod) string {
+func (s *State) podState(p *labapi.Pod) string {
 	switch {
 	case !s.pods[p.FullName()].ends.IsZero():
 		return labapi.PodTerminating
@@ -331,11 +346,11 @@ func (s *state) podState(p *Pod) string {
 	return labapi.PodReady
 }
 
-// podStatus are the states of pods of a topology of the state.
-func (s *state) podStatus(pods []observe.TopologyPod) []labapi.PodStatus {
+// PodStatus are the states of pods of a topology of the state.
+func (s *State) PodStatus(pods []observe.TopologyPod) []labapi.PodStatus {
 	all := make([]labapi.PodStatus, len(pods))
 	for i, t := range pods {
-		p := s.pod(t.Name)
+		p := s.Pod(t.Name)
 		all[i] = labapi.PodStatus{TopologyPod: t, State: s.podState(p)}
 		if p.Deployment != "" {
 			all[i].Deployment = p.Namespace + "/" + p.Deployment
@@ -350,7 +365,8 @@ func (s *state) podStatus(pods []observe.TopologyPod) []labapi.PodStatus {
 	return all
 }
 
-func (s *state) deploymentStatus() (all []labapi.DeploymentStatus) {
+// DeploymentStatus are the states of all deployments.
+func (s *State) DeploymentStatus() (all []labapi.DeploymentStatus) {
 	for _, d := range s.deploymentObjects() {
 		all = append(all, labapi.DeploymentStatus{Name: nameOf(d), Replicas: int(*d.Spec.Replicas), Ready: int(d.Status.ReadyReplicas)})
 	}
@@ -358,9 +374,9 @@ func (s *state) deploymentStatus() (all []labapi.DeploymentStatus) {
 }
 
 // deploymentObjects are the deployments with their states.
-func (s *state) deploymentObjects() (all []*appsv1.Deployment) {
-	for i := range s.spec.Deployments {
-		d := &s.spec.Deployments[i]
+func (s *State) deploymentObjects() (all []*appsv1.Deployment) {
+	for i := range s.Lab.Deployments {
+		d := &s.Lab.Deployments[i]
 		o := d.Object()
 		for _, p := range s.podsOf(d) {
 			o.Status.Replicas++

@@ -1,4 +1,4 @@
-package lab
+package desired
 
 import (
 	"fmt"
@@ -55,7 +55,7 @@ func (a *Applied) Manifest() (string, error) {
 }
 
 // applyManifest applies the objects of a text in YAML or JSON.
-func (s *state) applyManifest(text string, now time.Time) ([]string, error) {
+func (s *State) applyManifest(text string, now time.Time) ([]string, error) {
 	o, err := labfile.LoadText("manifest", text)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s *state) applyManifest(text string, now time.Time) ([]string, error) {
 }
 
 // apply puts objects in force.
-func (s *state) apply(a *Applied, now time.Time) (changes []string, err error) {
+func (s *State) apply(a *Applied, now time.Time) (changes []string, err error) {
 	if s.applied.services == nil {
 		s.applied.services = make(map[string]*corev1.Service)
 	}
@@ -78,14 +78,14 @@ func (s *state) apply(a *Applied, now time.Time) (changes []string, err error) {
 	}
 	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
 	for _, o := range a.Services {
-		apply(s.applied.services, s.written.Services, o, "Service", add)
+		apply(s.applied.services, s.Written.Services, o, "Service", add)
 	}
 	for _, o := range a.EndpointSlices {
 		if s.made[nameOf(o)] {
 			add("EndpointSlice %s is left out: the lab makes it from the pods that Service %s selects", nameOf(o), o.Labels[discoveryv1.LabelServiceName])
 			continue
 		}
-		apply(s.applied.slices, s.written.EndpointSlices, o, "EndpointSlice", add)
+		apply(s.applied.slices, s.Written.EndpointSlices, o, "EndpointSlice", add)
 	}
 	for _, o := range a.Deployments {
 		d, err := labfile.DeploymentOf(o)
@@ -133,8 +133,8 @@ func noteLeftOut(what string, spec corev1.PodSpec, add func(string, ...any)) {
 }
 
 // applyPod adds a pod, or changes the labels, ports and probe of the one with its name.
-func (s *state) applyPod(p *Pod, add func(string, ...any)) error {
-	if own := s.pod(p.FullName()); own != nil {
+func (s *State) applyPod(p *labapi.Pod, add func(string, ...any)) error {
+	if own := s.Pod(p.FullName()); own != nil {
 		switch {
 		case !s.pods[p.FullName()].ends.IsZero():
 			return fmt.Errorf("pod %s is terminating: apply it again when it is gone", p.FullName())
@@ -177,9 +177,9 @@ func selects(selector, labels map[string]string) bool {
 }
 
 // deploymentOf is the deployment of a pod; nil: it is of none.
-func (s *state) deploymentOf(p *Pod) *Deployment {
-	for i := range s.spec.Deployments {
-		if d := &s.spec.Deployments[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
+func (s *State) deploymentOf(p *labapi.Pod) *labfile.Deployment {
+	for i := range s.Lab.Deployments {
+		if d := &s.Lab.Deployments[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
 			return d
 		}
 	}
@@ -187,37 +187,37 @@ func (s *state) deploymentOf(p *Pod) *Deployment {
 }
 
 // delete removes an object.
-func (s *state) delete(c *Deletion, now time.Time) (changes []string, err error) {
+func (s *State) delete(c *labapi.Deletion, now time.Time) (changes []string, err error) {
 	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
 	switch c.Kind {
 	case "Service":
-		s.applied.services, err = drop(s.applied.services, s.written.Services, c, add)
+		s.applied.services, err = drop(s.applied.services, s.Written.Services, c, add)
 	case "EndpointSlice":
 		for _, name := range slices.Sorted(maps.Keys(s.made)) {
 			if name == c.Name || strings.HasSuffix(name, "/"+c.Name) {
 				return nil, fmt.Errorf("EndpointSlice %s is made from the pods that a Service selects, and would come back: delete the Service, or change its selector", name)
 			}
 		}
-		s.applied.slices, err = drop(s.applied.slices, s.written.EndpointSlices, c, add)
+		s.applied.slices, err = drop(s.applied.slices, s.Written.EndpointSlices, c, add)
 	case "Pod":
-		var p *Pod
+		var p *labapi.Pod
 		if p, err = s.podNamed(c.Name); err == nil {
 			add("%s", s.end(p, now, nil))
 		}
 	case "Deployment":
-		var d *Deployment
-		if d, err = named("deployment", c.Name, s.spec.Deployments, (*Deployment).FullName); err == nil {
+		var d *labfile.Deployment
+		if d, err = named("deployment", c.Name, s.Lab.Deployments, (*labfile.Deployment).FullName); err == nil {
 			gone := *d
 			s.removeDeployment(&gone, now, add)
 		}
 	default:
-		err = invalid("delete.kind", fmt.Errorf("%q: want one of %s", c.Kind, strings.Join(labapi.DeletionKinds, ", ")))
+		err = Invalid("delete.kind", fmt.Errorf("%q: want one of %s", c.Kind, strings.Join(labapi.DeletionKinds, ", ")))
 	}
 	return changes, err
 }
 
 // drop deletes an object that the files have or a command has applied.
-func drop[T object](applied map[string]T, written []T, c *Deletion, add func(string, ...any)) (map[string]T, error) {
+func drop[T object](applied map[string]T, written []T, c *labapi.Deletion, add func(string, ...any)) (map[string]T, error) {
 	all := merge(written, applied)
 	o, err := named(c.Kind, c.Name, all, func(o *T) string { return nameOf(*o) })
 	if err != nil {

@@ -1,4 +1,4 @@
-package lab
+package desired
 
 import (
 	"cmp"
@@ -45,7 +45,7 @@ func takeOver(written *manifest.Objects) takenOver {
 	if controllers.Allocate(all, labfile.Of(written).ServicePrefixes()) != nil {
 		return takenOver{} // the lab has the error
 	}
-	s := &state{spec: labfile.Of(written), written: written, own: t}
+	s := &State{Lab: labfile.Of(written), Written: written, own: t}
 	made, err := controllers.NewEndpointSlices().Sync(candidates, s.podObjects(), s.nodeObjects(), nil, time.Time{})
 	if err != nil {
 		return takenOver{}
@@ -74,7 +74,7 @@ func byService(list []*discoveryv1.EndpointSlice) map[string][]*discoveryv1.Endp
 
 // note notes the labels that endpoints of a Service lack: pods of a lab need not have any.
 func (t takenOver) note(s *corev1.Service, given []*discoveryv1.EndpointSlice, written *manifest.Objects) {
-	at := make(map[string]*Pod)
+	at := make(map[string]*labapi.Pod)
 	for i := range labfile.Of(written).Pods {
 		p := &labfile.Of(written).Pods[i]
 		for _, a := range p.Addresses {
@@ -134,14 +134,14 @@ func contents(list []*discoveryv1.EndpointSlice) (all []string) {
 
 // handWritten are the EndpointSlices that the controller does not own. It takes over those of the files that it makes the same
 // way, unless a command has applied one to the Service.
-func (s *state) handWritten(c *controllers.EndpointSlices, services []*corev1.Service) (all []*discoveryv1.EndpointSlice) {
+func (s *State) handWritten(c *controllers.EndpointSlices, services []*corev1.Service) (all []*discoveryv1.EndpointSlice) {
 	byCommand, taken := make(map[string]bool), make(map[string][]*discoveryv1.EndpointSlice)
 	for _, e := range s.applied.slices {
 		if e != nil {
 			byCommand[serviceOf(e)] = true
 		}
 	}
-	for _, e := range merge(s.written.EndpointSlices, s.applied.slices) {
+	for _, e := range merge(s.Written.EndpointSlices, s.applied.slices) {
 		if service := serviceOf(e); s.own.services[service] && !byCommand[service] {
 			taken[service] = append(taken[service], e)
 		} else {
@@ -161,13 +161,13 @@ func (s *state) handWritten(c *controllers.EndpointSlices, services []*corev1.Se
 	return all
 }
 
-// unchanged are lines about the EndpointSlices that still send new flows to pods that a change has made not ready or has ended:
+// Unchanged are lines about the EndpointSlices that still send new flows to pods that a change has made not ready or has ended:
 // no controller owns them. The objects are those after the change, which made the state next of s.
-func (s *state) unchanged(next *state, objects *manifest.Objects) (lines []string) {
+func (s *State) Unchanged(next *State, objects *manifest.Objects) (lines []string) {
 	lost := make(map[string]string) // pods by address
-	for i := range s.spec.Pods {
-		p := &s.spec.Pods[i]
-		if after := next.pod(p.FullName()); s.podState(p) == labapi.PodReady && (after == nil || next.podState(after) != labapi.PodReady) {
+	for i := range s.Lab.Pods {
+		p := &s.Lab.Pods[i]
+		if after := next.Pod(p.FullName()); s.podState(p) == labapi.PodReady && (after == nil || next.podState(after) != labapi.PodReady) {
 			for _, a := range p.Addresses {
 				lost[a.String()] = p.FullName()
 			}

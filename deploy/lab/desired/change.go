@@ -1,4 +1,4 @@
-package lab
+package desired
 
 import (
 	"cmp"
@@ -14,32 +14,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
+	corev1 "k8s.io/api/core/v1"
 )
 
-// The changes of a running lab by a command, or by the flow API.
-type (
-	// Change is a change; exactly one field is set.
-	Change = labapi.Change
-	// Deletion removes an object.
-	Deletion = labapi.Deletion
-	// Scale gives a deployment a number of replicas.
-	Scale = labapi.Scale
-	// RemovePod removes a pod.
-	RemovePod = labapi.PodRemoval
-	// Readiness makes a pod not ready, whatever its readiness probe finds, or ends that.
-	Readiness = labapi.Readiness
-	// Serving stops the built-in server of a pod, or starts it again.
-	Serving = labapi.Serving
-	// NodeEvent is what happens to a node.
-	NodeEvent = labapi.NodeEvent
-)
-
-// change changes the state, and returns what it changed. The error is an [*observe.Error].
-func (s *state) change(c *Change, now time.Time) (changes []string, err error) {
+// Change changes the state, and returns what it changed. The error is an [*observe.Error].
+func (s *State) Change(c *labapi.Change, now time.Time) (changes []string, err error) {
 	field := "" // of what is wrong
 	switch {
 	case c.Apply != "":
@@ -68,13 +52,13 @@ func (s *state) change(c *Change, now time.Time) (changes []string, err error) {
 		changes, err = s.nodeEvent(c.Node, now)
 	}
 	if _, ok := errors.AsType[*observe.Error](err); err != nil && !ok {
-		err = invalid(field, err)
+		err = Invalid(field, err)
 	}
 	return changes, err
 }
 
-// invalid is the error for a field of a change or a fault.
-func invalid(field string, err error) error {
+// Invalid is the error for a field of a change or a fault.
+func Invalid(field string, err error) error {
 	return &observe.Error{Status: http.StatusBadRequest, Field: field, Message: err.Error()}
 }
 
@@ -107,9 +91,9 @@ func named[T any](kind, name string, items []T, fullName func(*T) string) (*T, e
 // hostField is a field of a pod or client in a mistake, by the host's number.
 var hostField = regexp.MustCompile(`(pods|clients)\[([0-9]+)\](\.[a-z]+(\[[0-9]+\])?)?`)
 
-// withNames is the first mistake in a spec that a command changed: with names of hosts, as it has no file whose fields have
+// WithNames is the first mistake in a spec that a command changed: with names of hosts, as it has no file whose fields have
 // numbers.
-func withNames(s *Spec, errs []yamlfile.FieldError) error {
+func WithNames(s *labfile.Lab, errs []yamlfile.FieldError) error {
 	e := errs[0]
 	return errors.New(hostField.ReplaceAllStringFunc(fmt.Sprintf("%s: %v", e.Field, e.Err), func(field string) string {
 		match := hostField.FindStringSubmatch(field)
@@ -121,23 +105,23 @@ func withNames(s *Spec, errs []yamlfile.FieldError) error {
 	}))
 }
 
-func (s *state) podNamed(name string) (*Pod, error) {
-	p, err := named("pod", name, s.spec.Pods, (*Pod).FullName)
+func (s *State) podNamed(name string) (*labapi.Pod, error) {
+	p, err := named("pod", name, s.Lab.Pods, (*labapi.Pod).FullName)
 	if err == nil && !s.pods[p.FullName()].ends.IsZero() {
 		return nil, fmt.Errorf("pod %s is already terminating", p.FullName())
 	}
 	return p, err
 }
 
-func (s *state) nodeNamed(name string) (*Node, error) {
-	return named("node", name, s.spec.Nodes, func(n *Node) string { return n.Name })
+func (s *State) nodeNamed(name string) (*labfile.Node, error) {
+	return named("node", name, s.Lab.Nodes, func(n *labfile.Node) string { return n.Name })
 }
 
-func (s *state) scale(c *Scale) ([]string, error) {
+func (s *State) scale(c *labapi.Scale) ([]string, error) {
 	if c.Replicas > labapi.MaxReplicas {
-		return nil, invalid("scale.replicas", fmt.Errorf("%d replicas: want a number from 0 to %d", c.Replicas, labapi.MaxReplicas))
+		return nil, Invalid("scale.replicas", fmt.Errorf("%d replicas: want a number from 0 to %d", c.Replicas, labapi.MaxReplicas))
 	}
-	d, err := named("deployment", c.Deployment, s.spec.Deployments, (*Deployment).FullName)
+	d, err := named("deployment", c.Deployment, s.Lab.Deployments, (*labfile.Deployment).FullName)
 	if err != nil {
 		return nil, err
 	}
@@ -146,15 +130,15 @@ func (s *state) scale(c *Scale) ([]string, error) {
 	return []string{fmt.Sprintf("deployment %s: %s, had %d", d.FullName(), quantity.Count(int(c.Replicas), "replica"), before)}, nil
 }
 
-func (s *state) addPod(p Pod) ([]string, error) {
+func (s *State) addPod(p labapi.Pod) ([]string, error) {
 	p.Namespace, p.Ports = cmp.Or(p.Namespace, "default"), slices.Clone(p.Ports)
 	for i := range p.Ports {
 		p.Ports[i].Protocol = cmp.Or(p.Ports[i].Protocol, decision.TCP)
 	}
 	if g := p.GracePeriodSeconds; g != nil && *g > uint16(labapi.MaxGrace/time.Second) {
-		return nil, invalid("addPod.gracePeriodSeconds", fmt.Errorf("%d seconds: want a number from 0 to %d", *g, labapi.MaxGrace/time.Second))
+		return nil, Invalid("addPod.gracePeriodSeconds", fmt.Errorf("%d seconds: want a number from 0 to %d", *g, labapi.MaxGrace/time.Second))
 	}
-	switch existing := s.pod(p.FullName()); {
+	switch existing := s.Pod(p.FullName()); {
 	case existing == nil:
 	case !s.pods[p.FullName()].ends.IsZero():
 		return nil, fmt.Errorf("pod %s is terminating: add it again when it is gone", p.FullName())
@@ -162,7 +146,7 @@ func (s *state) addPod(p Pod) ([]string, error) {
 		return nil, fmt.Errorf("pod %s already exists: choose another name, or remove it first", p.FullName())
 	}
 	if err := labfile.CheckProbe(p.ReadinessProbe, p.Ports); err != nil {
-		return nil, invalid("addPod.readinessProbe", err)
+		return nil, Invalid("addPod.readinessProbe", err)
 	}
 	var nodes []string
 	if p.Node != "" {
@@ -171,7 +155,7 @@ func (s *state) addPod(p Pod) ([]string, error) {
 			return nil, err
 		}
 	}
-	node, addresses, err := s.spec.Place(nodes, s.placement())
+	node, addresses, err := s.Lab.Place(nodes, s.placement())
 	if err != nil {
 		return nil, err
 	}
@@ -179,13 +163,13 @@ func (s *state) addPod(p Pod) ([]string, error) {
 	if len(p.Addresses) == 0 {
 		p.Addresses = addresses
 	}
-	s.spec.Pods = append(s.spec.Pods, p)
-	return []string{fmt.Sprintf("pod %s is added on %s with %s", p.FullName(), p.Node, texts(p.Addresses))}, nil
+	s.Lab.Pods = append(s.Lab.Pods, p)
+	return []string{fmt.Sprintf("pod %s is added on %s with %s", p.FullName(), p.Node, strings.Trim(fmt.Sprint(p.Addresses), "[]"))}, nil
 }
 
-func (s *state) removePod(c *RemovePod, now time.Time) ([]string, error) {
+func (s *State) removePod(c *labapi.PodRemoval, now time.Time) ([]string, error) {
 	if g := c.Grace; g != nil && (*g < 0 || *g > labapi.Duration(labapi.MaxGrace)) {
-		return nil, invalid("removePod.grace", fmt.Errorf("%s: want a time from 0s to %s", g, labapi.Duration(labapi.MaxGrace)))
+		return nil, Invalid("removePod.grace", fmt.Errorf("%s: want a time from 0s to %s", g, labapi.Duration(labapi.MaxGrace)))
 	}
 	p, err := s.podNamed(c.Pod)
 	if err != nil {
@@ -194,7 +178,7 @@ func (s *state) removePod(c *RemovePod, now time.Time) ([]string, error) {
 	return []string{s.end(p, now, (*time.Duration)(c.Grace))}, nil
 }
 
-func (s *state) setReady(c *Readiness) ([]string, error) {
+func (s *State) setReady(c *labapi.Readiness) ([]string, error) {
 	p, err := s.podNamed(c.Pod)
 	if err != nil {
 		return nil, err
@@ -211,7 +195,7 @@ func (s *state) setReady(c *Readiness) ([]string, error) {
 	return []string{fmt.Sprintf("pod %s is ready", p.FullName())}, nil
 }
 
-func (s *state) setServing(c *Serving) ([]string, error) {
+func (s *State) setServing(c *labapi.Serving) ([]string, error) {
 	p, err := s.podNamed(c.Pod)
 	if err != nil {
 		return nil, err
@@ -228,7 +212,7 @@ func (s *state) setServing(c *Serving) ([]string, error) {
 	return []string{fmt.Sprintf("the server of pod %s is stopped", p.FullName())}, nil
 }
 
-func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err error) {
+func (s *State) nodeEvent(c *labapi.NodeEvent, now time.Time) (changes []string, err error) {
 	n, err := s.nodeNamed(c.Node)
 	if err != nil {
 		return nil, err
@@ -244,8 +228,8 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 	case "drain":
 		ns.cordoned = true
 		changes = []string{fmt.Sprintf("node %s gets no new pods", n.Name)}
-		for i := range s.spec.Pods {
-			p := &s.spec.Pods[i]
+		for i := range s.Lab.Pods {
+			p := &s.Lab.Pods[i]
 			switch {
 			case p.Node != n.Name || !s.pods[p.FullName()].ends.IsZero():
 			case p.Deployment == "" && !c.Force:
@@ -258,28 +242,37 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 		ns.cordoned = false
 		changes = []string{fmt.Sprintf("node %s gets new pods", n.Name)}
 	default:
-		return nil, invalid("node.action", fmt.Errorf("%q: want one of %s", c.Action, strings.Join(labapi.NodeActions, ", ")))
+		return nil, Invalid("node.action", fmt.Errorf("%q: want one of %s", c.Action, strings.Join(labapi.NodeActions, ", ")))
 	}
 	s.nodes[n.Name] = ns
 	return changes, nil
 }
 
-// Fault is something wrong in a running lab.
-type Fault = labapi.Fault
-
-// validateFault completes a fault of a lab and checks it. The error is an [*observe.Error].
-func validateFault(s *Spec, f *Fault) error {
-	if err := f.Check(); err != nil {
-		return err
+// Annotate sets the algorithm in a Service's annotation; empty: that of the files.
+func (s *State) Annotate(service, algorithm string) error {
+	is := func(o *corev1.Service) bool { return nameOf(o) == service }
+	all := merge(s.Written.Services, s.applied.services)
+	i := slices.IndexFunc(all, is)
+	if i < 0 {
+		return &observe.Error{Status: http.StatusNotFound, Field: "service", Message: "there is no service " + service}
 	}
-	host, err := s.Resolve(f.Host)
-	if err != nil {
-		return invalid("host", err)
+	o := all[i].DeepCopy()
+	if algorithm == "" {
+		if i := slices.IndexFunc(s.Written.Services, is); i >= 0 {
+			algorithm = s.Written.Services[i].Annotations[servicetable.AnnotationBalance]
+		}
 	}
-	f.Host = host
-	if kind, _ := labapi.FaultKindOf(f.Kind); host == labfile.Router || kind.NodesOnly && s.Node(host) == nil {
-		return invalid("host", fmt.Errorf("%s is not a node: the fault %s is only for nodes", host, f.Kind))
+	switch {
+	case algorithm == "":
+		delete(o.Annotations, servicetable.AnnotationBalance)
+	case o.Annotations == nil:
+		o.Annotations = map[string]string{servicetable.AnnotationBalance: algorithm}
+	default:
+		o.Annotations[servicetable.AnnotationBalance] = algorithm
 	}
-	f.Text = f.String()
+	if s.applied.services == nil {
+		s.applied.services = make(map[string]*corev1.Service)
+	}
+	s.applied.services[service] = o
 	return nil
 }

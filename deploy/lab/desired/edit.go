@@ -1,40 +1,42 @@
-package lab
+package desired
 
 import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
-// edit puts the files' new contents in force: what differs from the files before. What commands have changed stays, unless the
+// Edit puts the files' new contents in force: what differs from the files before. What commands have changed stays, unless the
 // files change the same. changes is what was changed, notApplied what requires a restart of the lab.
-func (s *state) edit(written *manifest.Objects, now time.Time) (changes, notApplied []string) {
+func (s *State) Edit(written *manifest.Objects, now time.Time) (changes, notApplied []string) {
 	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
-	from, to := labfile.Of(s.written), labfile.Of(written)
+	from, to := labfile.Of(s.Written), labfile.Of(written)
 	notApplied = fixedFields(s.start, to)
 	s.editDeployments(from, to, now, add)
 	for _, p := range s.editPods(from, to, now, add) {
 		notApplied = append(notApplied, fmt.Sprintf("pod %s is on node %s in the file, which is not in the running lab", p.FullName(), p.Node))
 	}
 	s.editClients(from, to, add)
-	dropChanged(s.applied.services, s.written.Services, written.Services, add, "Service")
-	dropChanged(s.applied.slices, s.written.EndpointSlices, written.EndpointSlices, add, "EndpointSlice")
+	dropChanged(s.applied.services, s.Written.Services, written.Services, add, "Service")
+	dropChanged(s.applied.slices, s.Written.EndpointSlices, written.EndpointSlices, add, "EndpointSlice")
 	s.write(s.withNodes(written))
 	return changes, notApplied
 }
 
 // withNodes are objects of the files with the nodes that only the running lab has: there are pods on them.
-func (s *state) withNodes(written *manifest.Objects) *manifest.Objects {
+func (s *State) withNodes(written *manifest.Objects) *manifest.Objects {
 	all := *written
-	for _, n := range s.written.Nodes {
+	for _, n := range s.Written.Nodes {
 		named := func(other *corev1.Node) bool { return other.Name == n.Name }
-		if !slices.ContainsFunc(written.Nodes, named) && slices.ContainsFunc(s.start.Nodes, func(h Node) bool { return h.Name == n.Name }) {
+		if !slices.ContainsFunc(written.Nodes, named) && slices.ContainsFunc(s.start.Nodes, func(h labfile.Node) bool { return h.Name == n.Name }) {
 			all.Nodes = append(slices.Clip(all.Nodes), n)
 		}
 	}
@@ -65,8 +67,8 @@ func differences[T any](from, to []T, name func(*T) string) (added, changed, rem
 	return added, changed, removed
 }
 
-func (s *state) editDeployments(from, to *Spec, now time.Time, add func(string, ...any)) {
-	added, changed, removed := differences(from.Deployments, to.Deployments, (*Deployment).FullName)
+func (s *State) editDeployments(from, to *labfile.Lab, now time.Time, add func(string, ...any)) {
+	added, changed, removed := differences(from.Deployments, to.Deployments, (*labfile.Deployment).FullName)
 	for _, d := range removed {
 		s.removeDeployment(d, now, add)
 	}
@@ -76,29 +78,29 @@ func (s *state) editDeployments(from, to *Spec, now time.Time, add func(string, 
 }
 
 // removeDeployment removes a deployment, if the lab still has it.
-func (s *state) removeDeployment(d *Deployment, now time.Time, add func(string, ...any)) {
-	before := len(s.spec.Deployments)
-	s.spec.Deployments = slices.DeleteFunc(s.spec.Deployments, func(e Deployment) bool { return e.FullName() == d.FullName() })
-	if len(s.spec.Deployments) < before {
+func (s *State) removeDeployment(d *labfile.Deployment, now time.Time, add func(string, ...any)) {
+	before := len(s.Lab.Deployments)
+	s.Lab.Deployments = slices.DeleteFunc(s.Lab.Deployments, func(e labfile.Deployment) bool { return e.FullName() == d.FullName() })
+	if len(s.Lab.Deployments) < before {
 		add("deployment %s is removed", d.FullName())
 		s.endPodsOf(d, now, add)
 	}
 }
 
 // setDeployment adds a deployment, or changes the one with its name.
-func (s *state) setDeployment(d *Deployment, now time.Time, add func(string, ...any)) {
-	i := slices.IndexFunc(s.spec.Deployments, func(e Deployment) bool { return e.FullName() == d.FullName() })
+func (s *State) setDeployment(d *labfile.Deployment, now time.Time, add func(string, ...any)) {
+	i := slices.IndexFunc(s.Lab.Deployments, func(e labfile.Deployment) bool { return e.FullName() == d.FullName() })
 	if i < 0 {
-		s.spec.Deployments = append(s.spec.Deployments, *d)
+		s.Lab.Deployments = append(s.Lab.Deployments, *d)
 		add("deployment %s is added", d.FullName())
 		return
 	}
-	old := s.spec.Deployments[i]
+	old := s.Lab.Deployments[i]
 	if reflect.DeepEqual(old, *d) {
 		add("deployment %s is unchanged", d.FullName())
 		return
 	}
-	s.spec.Deployments[i] = *d
+	s.Lab.Deployments[i] = *d
 	add("deployment %s is changed", d.FullName())
 	// Other pods are necessary, unless only their number changed.
 	if old.Replicas = d.Replicas; !reflect.DeepEqual(old, *d) {
@@ -106,14 +108,14 @@ func (s *state) setDeployment(d *Deployment, now time.Time, add func(string, ...
 	}
 }
 
-func (s *state) endPodsOf(d *Deployment, now time.Time, add func(string, ...any)) {
+func (s *State) endPodsOf(d *labfile.Deployment, now time.Time, add func(string, ...any)) {
 	for _, p := range s.podsOf(d) {
 		add("%s", s.end(p, now, nil))
 	}
 }
 
 // singlePods are the pods of a spec that are of no deployment.
-func singlePods(s *Spec) (all []Pod) {
+func singlePods(s *labfile.Lab) (all []labapi.Pod) {
 	for _, p := range s.Pods {
 		if p.Deployment == "" {
 			all = append(all, p)
@@ -123,44 +125,44 @@ func singlePods(s *Spec) (all []Pod) {
 }
 
 // editPods returns the pods that the lab has no node for.
-func (s *state) editPods(from, to *Spec, now time.Time, add func(string, ...any)) (homeless []*Pod) {
-	added, changed, removed := differences(singlePods(from), singlePods(to), (*Pod).FullName)
+func (s *State) editPods(from, to *labfile.Lab, now time.Time, add func(string, ...any)) (homeless []*labapi.Pod) {
+	added, changed, removed := differences(singlePods(from), singlePods(to), (*labapi.Pod).FullName)
 	for _, p := range removed {
-		if own := s.pod(p.FullName()); own != nil {
+		if own := s.Pod(p.FullName()); own != nil {
 			add("%s", s.end(own, now, nil))
 		}
 	}
 	for _, p := range append(added, changed...) {
-		if !slices.ContainsFunc(s.spec.Nodes, func(n Node) bool { return n.Name == p.Node }) {
+		if !slices.ContainsFunc(s.Lab.Nodes, func(n labfile.Node) bool { return n.Name == p.Node }) {
 			homeless = append(homeless, p)
 			continue
 		}
-		if own := s.pod(p.FullName()); own != nil {
+		if own := s.Pod(p.FullName()); own != nil {
 			*own = *p
 			before := s.pods[p.FullName()]
 			s.pods[p.FullName()] = podState{probe: before.probe, failure: before.failure}
 			add("pod %s is replaced", p.FullName())
 			continue
 		}
-		s.spec.Pods = append(s.spec.Pods, *p)
-		add("pod %s is added on %s with %s", p.FullName(), p.Node, texts(p.Addresses))
+		s.Lab.Pods = append(s.Lab.Pods, *p)
+		add("pod %s is added on %s with %s", p.FullName(), p.Node, strings.Trim(fmt.Sprint(p.Addresses), "[]"))
 	}
 	return homeless
 }
 
-func (s *state) editClients(from, to *Spec, add func(string, ...any)) {
-	added, changed, removed := differences(from.Clients, to.Clients, func(c *Client) string { return c.Name })
+func (s *State) editClients(from, to *labfile.Lab, add func(string, ...any)) {
+	added, changed, removed := differences(from.Clients, to.Clients, func(c *labapi.Client) string { return c.Name })
 	for _, c := range append(removed, changed...) {
-		s.spec.Clients = slices.DeleteFunc(s.spec.Clients, func(e Client) bool { return e.Name == c.Name })
+		s.Lab.Clients = slices.DeleteFunc(s.Lab.Clients, func(e labapi.Client) bool { return e.Name == c.Name })
 	}
 	for _, c := range append(added, changed...) {
-		s.spec.Clients = append(s.spec.Clients, *c)
+		s.Lab.Clients = append(s.Lab.Clients, *c)
 	}
 	for _, c := range removed {
 		add("client %s is removed", c.Name)
 	}
 	for _, c := range added {
-		add("client %s is added with %s", c.Name, texts(c.Addresses))
+		add("client %s is added with %s", c.Name, strings.Trim(fmt.Sprint(c.Addresses), "[]"))
 	}
 	for _, c := range changed {
 		add("client %s is replaced", c.Name)
@@ -184,8 +186,8 @@ func dropChanged[T object](applied map[string]T, from, to []T, add func(string, 
 }
 
 // fixedFields are the differences to another spec that a running lab does not apply.
-func fixedFields(s, to *Spec) (all []string) {
-	added, changed, removed := differences(s.Nodes, to.Nodes, func(n *Node) string { return n.Name })
+func fixedFields(s, to *labfile.Lab) (all []string) {
+	added, changed, removed := differences(s.Nodes, to.Nodes, func(n *labfile.Node) string { return n.Name })
 	for _, n := range added {
 		all = append(all, fmt.Sprintf("node %s is new in the file: not in the running lab", n.Name))
 	}
