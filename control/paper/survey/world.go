@@ -218,8 +218,8 @@ func (s *surveyor) rerouted(device string, some func(*netfilter.Route) bool) *ne
 	return &host
 }
 
-// otherAddress is the host with an address before its own that rules of PREROUTING or INPUT name as destination, and that
-// address; nil: all of its own are known, or the rules name none or several.
+// otherAddress is the host with an address before its own that rules of PREROUTING or INPUT name as destination, or any as that of
+// a connection before its translation, and that address; nil: all of its own are known, or the rules name none or several.
 func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 	var found []netip.Addr
 	for _, d := range s.dumps {
@@ -228,14 +228,22 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 				continue
 			}
 			for _, r := range t.Rules {
-				if t.Name == "filter" && r.Chain != "INPUT" || slices.Contains([]string{"FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain) || guardsDevice(r) {
+				translated := t.Name == "filter" && r.Chain != "INPUT" || slices.Contains([]string{"FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain)
+				if guardsDevice(r) {
 					continue
 				}
 				for _, m := range r.Matches {
-					if _, to := m.(iptables.Destination); to {
-						if p := networkOf(m); p.IsValid() && p.IsSingleIP() && p.Addr().IsGlobalUnicast() {
-							found = distinct.Append(found, p.Addr())
-						}
+					_, to := m.(iptables.Destination)
+					of, tracked := m.(iptables.Conntrack)
+					var p netip.Prefix
+					switch {
+					case to && !translated:
+						p = networkOf(m)
+					case tracked && of.OriginalDestination.Given && !of.OriginalDestination.Negated:
+						p, _ = of.OriginalDestination.Value.Prefix()
+					}
+					if p.IsValid() && p.IsSingleIP() && p.Addr().IsGlobalUnicast() {
+						found = distinct.Append(found, p.Addr())
 					}
 				}
 			}

@@ -274,7 +274,11 @@ func (s Style) Findings(findings []diagnose.Finding, examined []*diagnose.Examin
 		}
 	}
 	ignored := slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Ignored != "" })
-	verdict := s.nothingFound(ignored, followed, judged, partly, unclear)
+	drops := slices.ContainsFunc(slices.Concat(findings, o.Hidden), func(f diagnose.Finding) bool { return f.Code == diagnose.NodesWithout })
+	verdict := s.nothingFound(ignored || drops, followed, judged, partly, unclear)
+	if drops {
+		verdict = "some connections are dropped on this node, as a traffic policy is Local (NFQ032); " + verdict
+	}
 	switch {
 	case len(examined) == 0 || slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Wrong() }):
 		b.WriteString(s.found(findings, o))
