@@ -29,7 +29,7 @@ func (c *Cluster) badExternalName(svc *corev1.Service) *Finding {
 		return nil
 	}
 	f := &Finding{Code: NoDNSName, Object: objectOf(svc), Field: "spec.externalName"}
-	external := strings.TrimSuffix(strings.TrimSpace(svc.Spec.ExternalName), ".")
+	external := strings.TrimSuffix(svc.Spec.ExternalName, ".")
 	parts := strings.Split(strings.ToLower(external), ".")
 	_, noAddress := kubeaddr.Parse(kubeaddr.Unbracket(external))
 	switch last := len(parts) - 1; {
