@@ -44,7 +44,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	return kubectlObjects(strings.ReplaceAll(string(data), "\r\n", "\n"), nil), true
 }
 
-// kubectlObjects are the objects of tables, and of what describe prints above or below them. known are Services besides them.
+// kubectlObjects are the objects of tables, and of what describe prints above or below them. known are objects besides them.
 func kubectlObjects(text string, known []map[string]any) (docs []document) {
 	starts := blockHead.FindAllStringIndex(text, -1)
 	var blocks []described
@@ -56,7 +56,10 @@ func kubectlObjects(text string, known []map[string]any) (docs []document) {
 		}
 		blocks = append(blocks, readDescribed(text[at[0]:end]))
 	}
+	others := known
+	known = slices.DeleteFunc(slices.Clone(known), func(m map[string]any) bool { return m["kind"] != "Service" })
 	t := readTables(text, namespaceOf(known))
+	t.without(others)
 	blocks = t.completeBy(blocks)
 	services := len(known) > 0 || len(t.rows["Service"]) > 0 || slices.ContainsFunc(blocks, func(d described) bool { return d.isService() })
 	if !services && len(blocks) == 0 {

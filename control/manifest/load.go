@@ -258,7 +258,8 @@ func (l *loader) file(name string, data []byte) {
 	l.objects.Notes = append(slices.Clip(l.objects.Notes), name+" is read without what stands around the objects, such as signs of quotes or prompts")
 	l.namespace = namespaceInCommands(text)
 	defer func() { l.namespace = "" }()
-	if l.documents(name, plain); len(l.errs) > before.errs && len(l.errs)-before.errs >= len(faults) {
+	// Of the first mistakes of both, the later one is what is wrong with the objects.
+	if l.documents(name, plain); len(l.errs) > before.errs && len(l.errs)-before.errs >= len(faults) && l.errs[before.errs].Line <= faults[0].Line {
 		l.errs = append(l.errs[:before.errs], faults...)
 	}
 }

@@ -47,24 +47,35 @@ func apart(data []byte) (objects, people string, ok bool) {
 // mixed are the documents of a text that has both.
 func mixed(name, objects, people string, large int) (docs []document) {
 	docs = slices.Collect(parse(name, []byte(objects), large))
-	var services []map[string]any
+	var known []map[string]any
 	for i := range docs {
-		services = append(services, servicesIn(docs[i].Value)...)
+		known = append(known, objectsIn(docs[i].Value)...)
 	}
-	return append(docs, kubectlObjects(people, services)...)
+	return append(docs, kubectlObjects(people, known)...)
 }
 
-// servicesIn are the Services of an object, which may be a List.
-func servicesIn(value any) (all []map[string]any) {
+// objectsIn is an object, or the items of a List.
+func objectsIn(value any) (all []map[string]any) {
 	m, _ := value.(map[string]any)
 	items, _ := m["items"].([]any)
 	for _, item := range items {
-		all = append(all, servicesIn(item)...)
+		all = append(all, objectsIn(item)...)
 	}
-	if _, ok := m["metadata"].(map[string]any); ok && m["kind"] == "Service" {
+	if _, ok := m["metadata"].(map[string]any); ok && items == nil {
 		all = append(all, m)
 	}
 	return all
+}
+
+// without takes the rows of objects out that are known besides the tables, with all their fields.
+func (t *tables) without(known []map[string]any) {
+	for _, object := range known {
+		metadata := object["metadata"].(map[string]any)
+		kind := textOf(object, "kind")
+		t.rows[kind] = slices.DeleteFunc(t.rows[kind], func(r tableRow) bool {
+			return r["NAME"] == textOf(metadata, "name") && (kind == "Node" || r.namespace() == cmp.Or(textOf(metadata, "namespace"), "default"))
+		})
+	}
 }
 
 // textOf is a field of an object, as a text.

@@ -45,6 +45,7 @@ func (f *doctorFlags) ofRules(ctx context.Context, stdin io.Reader, stderr io.Wr
 		if objects, err = f.compared(ctx, stdin, stderr); err != nil {
 			return nil, nil, err
 		}
+		f.noteObjects(objects, stderr)
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
 	found, examined, err = f.ofNodes(path, objects, stdin, stderr)
@@ -218,6 +219,23 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 	found = append(append(found, servers...), entries...)
 	diagnose.Sort(found)
 	return found, examined, nil
+}
+
+// noteObjects says that the objects, which are only compared with the node, have findings of their own.
+func (f *doctorFlags) noteObjects(objects *manifest.Objects, stderr io.Writer) {
+	config, err := f.table.configure(objects)
+	if err != nil {
+		return
+	}
+	var codes []string
+	for _, of := range diagnose.New(objects, config).Examine() {
+		if s := of.Code.Severity(); s != diagnose.Note && of.Ignored == "" {
+			codes = append(codes, string(of.Code))
+		}
+	}
+	if len(codes) > 0 {
+		note(stderr, fmt.Sprintf("the objects are only compared with the node here, and have findings of their own (%s): nfqproxy doctor shows them without --rules, --ipvs and --node", nearest.Few(codes)))
+	}
 }
 
 // trackingLosses are the findings about what connection tracking has dropped on the node of a bundle.

@@ -143,7 +143,7 @@ func (e *examination) addresses() {
 				e.add(Finding{
 					Code: NodeAddress, Object: "Service " + s.Name.Service().String(), Field: "spec.externalIPs",
 					Text: fmt.Sprintf("%s is an address of node %s: the Service takes all connections to its port %d, even those to programs on the node", a, n, s.Port),
-					Do:   "use a node port, or an address that no node has",
+					Do:   "use a node port, or an address that no node has: in IPVS mode, kube-proxy gives it to every node, and no other one reaches this node any more",
 				})
 			}
 		}
