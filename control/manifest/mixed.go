@@ -26,7 +26,7 @@ func apart(data []byte) (objects, people string, ok bool) {
 	inObjects, described, seen, text, began := false, false, false, false, byte(0)
 	for i, line := range lines {
 		blank := i == 0 || lines[i-1] == "" || strings.HasPrefix(lines[i-1], "---")
-		inObjects = inObjects && topLevel.MatchString(line) // prose and fences of Markdown do not belong to it
+		inObjects = inObjects && inColumnOne(line) // prose and fences of Markdown do not belong to it
 		switch isPrompt := prompt.MatchString(line + "\n"); {
 		case isPrompt, tableHead.MatchString(line), bareRow.MatchString(line), strings.HasPrefix(line, "Name: "):
 			inObjects, described = false, !isPrompt && line[1] == 'a'
@@ -67,14 +67,41 @@ func objectsIn(value any) (all []map[string]any) {
 	return all
 }
 
-// without takes the rows of objects out that are known besides the tables, with all their fields.
+// without takes the rows of objects out that are known besides the tables. A row of a Service shows what the control plane added.
 func (t *tables) without(known []map[string]any) {
 	for _, object := range known {
 		metadata := object["metadata"].(map[string]any)
 		kind := textOf(object, "kind")
 		t.rows[kind] = slices.DeleteFunc(t.rows[kind], func(r tableRow) bool {
-			return r["NAME"] == textOf(metadata, "name") && (kind == "Node" || r.namespace() == cmp.Or(textOf(metadata, "namespace"), "default"))
+			same := r["NAME"] == textOf(metadata, "name") && (kind == "Node" || r.namespace() == cmp.Or(textOf(metadata, "namespace"), "default"))
+			if same && kind == "Service" {
+				r.complete(object)
+			}
+			return same
 		})
+	}
+}
+
+// complete adds the addresses and node ports of a row to its Service.
+func (r tableRow) complete(service map[string]any) {
+	row, ports, err := r.service()
+	spec, _ := service["spec"].(map[string]any)
+	if err != nil || spec == nil {
+		return
+	}
+	for key, value := range row["spec"].(map[string]any) {
+		if spec[key] == nil && strings.HasPrefix(key, "clusterIP") {
+			spec[key] = value
+		}
+	}
+	if service["status"] == nil && row["status"] != nil {
+		service["status"] = row["status"]
+	}
+	list, _ := spec["ports"].([]any)
+	for i, item := range list {
+		if p, ok := item.(map[string]any); ok && len(list) == len(ports) && p["nodePort"] == nil && ports[i].nodePort != 0 {
+			p["nodePort"] = ports[i].nodePort
+		}
 	}
 }
 

@@ -14,8 +14,9 @@ var (
 	marks = []*regexp.Regexp{
 		regexp.MustCompile(`^[ \t]*\d\d:\d\d:\d\d\S*`), regexp.MustCompile(`^[ \t]*[>|│]`), regexp.MustCompile(`^[ \t]*\d{1,6}[:.)|]?`),
 	}
-	// topLevel is a line that begins in the first column of objects in YAML.
-	topLevel = regexp.MustCompile(`^([a-z][\w.-]*:(\s|$)|["'#%\[\]{}-]|\.\.\.|\s|$)`)
+	// topLevel is a line that begins in the first column of objects in YAML; a prompt of a shell has its brackets.
+	topLevel    = regexp.MustCompile(`^([a-z][\w.-]*:(\s|$)|["'#%\[\]{}-]|\.\.\.|\s|$)`)
+	shellPrompt = regexp.MustCompile(`^\[[\w.-]+@[^\]]*\][#$]`)
 	// ofObject is a field below kind, which may be of an object that a fence of Markdown cut.
 	ofObject = regexp.MustCompile(`^(metadata|spec|status|subsets|endpoints|ports|addressType):`)
 	// nested is a line of an object in YAML that is not its first.
@@ -35,6 +36,10 @@ var (
 type mark struct {
 	sign   *regexp.Regexp // nil: only spaces
 	spaces int
+}
+
+func inColumnOne(line string) bool {
+	return topLevel.MatchString(line) && !shellPrompt.MatchString(line)
 }
 
 // uncover returns the objects of a text without what stands in front of each line and around them. Lines keep their numbers.
@@ -68,7 +73,7 @@ func uncover(data []byte) ([]byte, bool) {
 				lines[j], between, fenced = "", j, true
 			case inYAML && between >= 0 && objectHead.MatchString(lines[j]):
 				lines[between], between, fenced = "---", -1, false
-			case inYAML && (fenced && !ofObject.MatchString(lines[j]) || !topLevel.MatchString(lines[j])):
+			case inYAML && (fenced && !ofObject.MatchString(lines[j]) || !inColumnOne(lines[j])):
 				lines[j], between = "", j
 			}
 		}
