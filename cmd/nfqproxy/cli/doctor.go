@@ -230,8 +230,17 @@ func readPastedFile[T any](flag, name string, read func(io.Reader) (T, error), c
 		return result, fmt.Errorf("%s: %w", flag, err)
 	}
 	defer file.Close()
-	if result, err = readPasted(file, read, content); err != nil {
-		err = fmt.Errorf("%s %w", flag, cmp.Or(foreignFile([]string{name}, flag), fmt.Errorf("%s: %w", name, err)))
+	own := false
+	if result, err = readPasted(file, read, func(line string) bool {
+		is := content(line)
+		own = own || is
+		return is
+	}); err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+		if !own {
+			err = cmp.Or(foreignFile([]string{name}, flag), err)
+		}
+		err = fmt.Errorf("%s %w", flag, err)
 	}
 	return result, err
 }

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
@@ -130,17 +132,22 @@ func (as *assembly) accept(d *draft) bool {
 	}
 	texts, more := old.textsByChain(), d.textsByChain()
 	for chain, rules := range more {
-		if known, ok := texts[chain]; ok && !slices.Equal(known, rules) {
+		if known, ok := texts[chain]; ok && !slices.Equal(known, rules) && !old.completes(d, chain, known, rules) {
 			return false
 		}
 	}
 	old.notes = append(old.notes, d.notes...)
 	old.undeclared = append(old.undeclared, d.undeclared...)
+	old.rules = slices.DeleteFunc(old.rules, func(r *iptables.Rule) bool { return isPart(texts[r.Chain], more[r.Chain]) })
 	for _, r := range d.rules {
-		if texts[r.Chain] == nil {
+		if isPart(texts[r.Chain], more[r.Chain]) || !slices.Contains(texts[r.Chain], ruleText(r)) && !isPart(more[r.Chain], texts[r.Chain]) {
 			old.rules = append(old.rules, r)
 		}
 	}
+	if d.grep == "" {
+		old.grep = ""
+	}
+	old.greps = append(old.greps, d.grep)
 	for _, c := range d.chains {
 		if old.names[c.Name] == nil {
 			old.names[c.Name] = c
@@ -152,11 +159,41 @@ func (as *assembly) accept(d *draft) bool {
 	return true
 }
 
-// textsByChain are the rules of each chain that has any, as texts.
+// completes reports whether two outputs show parts of one chain: somebody printed lines with one word, and then those with another. The
+// same command twice shows a change.
+func (d *draft) completes(more *draft, chain string, known, rules []string) bool {
+	if d.grep == "" && more.grep == "" || more.grep == d.block.grep || slices.Contains(d.greps, more.grep) {
+		return false
+	}
+	return isPart(known, rules) || isPart(rules, known) || slices.Contains(dispatchers, chain)
+}
+
+// dispatchers are chains of which the order of the rules counts for nothing: each has a destination of its own.
+var dispatchers = []string{kubechains.Services, kubechains.NodePorts, kubechains.ExternalServices}
+
+// isPart reports whether the texts are among those of a longer list, in their order.
+func isPart(texts, of []string) bool {
+	if len(texts) >= len(of) {
+		return false
+	}
+	for _, text := range of {
+		if len(texts) > 0 && texts[0] == text {
+			texts = texts[1:]
+		}
+	}
+	return len(texts) == 0
+}
+
+// countersOption is what iptables -S -v prints within a rule.
+var countersOption = regexp.MustCompile(` -c \d+ \d+`)
+
+func ruleText(r *iptables.Rule) string { return countersOption.ReplaceAllString(r.String(), "") }
+
+// textsByChain are the rules of each chain that has any, as texts without counters.
 func (d *draft) textsByChain() map[string][]string {
 	texts := make(map[string][]string)
 	for _, r := range d.rules {
-		texts[r.Chain] = append(texts[r.Chain], r.String())
+		texts[r.Chain] = append(texts[r.Chain], ruleText(r))
 	}
 	return texts
 }

@@ -20,6 +20,7 @@ type draft struct {
 	// undeclared are chains that have rules and no declaration.
 	undeclared []string
 	notes      []iptables.Note
+	greps      []string // of blocks that were added
 }
 
 func newDraft(b *block) *draft {

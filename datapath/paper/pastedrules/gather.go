@@ -65,6 +65,8 @@ type block struct {
 	ended     bool // of formSaved: the text goes on behind it
 	filtered  bool // only some lines or chains were printed
 	alone     bool // only this table was printed
+	// grep is the command that printed it, if that selects lines.
+	grep string
 }
 
 // gatherer puts statements into blocks.
@@ -109,7 +111,7 @@ func (g *gatherer) add(s *statement) {
 		g.ended()
 		b := &block{form: formSaved, table: s.table, origin: g.origin, number: s.number}
 		if g.shown != nil {
-			b.filtered, b.alone = g.shown.filter, g.shown.table != ""
+			b.filtered, b.alone, b.grep = g.shown.filter, g.shown.table != "", g.shown.selection()
 		}
 		g.open(b)
 	case opCommit:
@@ -127,6 +129,14 @@ func (g *gatherer) add(s *statement) {
 func (g *gatherer) begin(o origin, shown *statement) {
 	g.endLoose()
 	g.origin, g.shown, g.current, g.scripts = o, shown, nil, nil
+}
+
+// selection is the command, if it printed selected lines only; s may be nil.
+func (s *statement) selection() string {
+	if s == nil || !s.filter {
+		return ""
+	}
+	return s.text
 }
 
 // originOf is the program that a command line runs, and the host on which it does.
@@ -199,7 +209,7 @@ func (g *gatherer) addRule(s *statement) {
 		g.current, g.shown = nil, nil
 	}
 	if g.current == nil && g.shown != nil && g.shown.table != "" && len(g.loose) == 0 {
-		g.open(&block{form: formListed, table: g.shown.table, origin: g.origin, number: s.number, filtered: g.shown.filter || g.shown.chain != ""})
+		g.open(&block{form: formListed, table: g.shown.table, origin: g.origin, number: s.number, filtered: g.shown.filter || g.shown.chain != "", grep: g.shown.selection()})
 	}
 	if g.current == nil {
 		g.loose = append(g.loose, s)
@@ -235,7 +245,7 @@ func (g *gatherer) endLoose() {
 	var b *block
 	for i, s := range lines {
 		if i == 0 || s.table != b.table || beginsTable(lines[i-1], s) {
-			b = &block{form: formLoose, table: s.table, origin: g.origin, number: s.number, filtered: gap || g.shown != nil && g.shown.filter}
+			b = &block{form: formLoose, table: s.table, origin: g.origin, number: s.number, filtered: gap || g.shown != nil && g.shown.filter, grep: g.shown.selection()}
 			g.blocks = append(g.blocks, b)
 		}
 		b.lines = append(b.lines, s)

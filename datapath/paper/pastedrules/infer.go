@@ -12,7 +12,7 @@ import (
 // their order of size has a meaning.
 const (
 	costImpossible = 1 << 20 // the kernel does not have such a rule there
-	costUnusual    = 500     // for a chain of a known program
+	costUnusual    = 700     // for a chain of a known program
 	costOtherJump  = 250     // chains that jump to one another are of one table
 	costSwitch     = 600     // another table begins between two rules
 	costSameChain  = 1200    // between two rules of a chain
