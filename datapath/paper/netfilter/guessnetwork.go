@@ -18,7 +18,9 @@ func (g *guesser) bridges() {
 		name, network := h.behind()
 		if h.table != "nat" && h.table != "filter" || name == "" || name == loopbackName || network.Bits() < 8 ||
 			network.IsSingleIP() || network.Addr().IsMulticast() || g.addressed(name) ||
-			slices.ContainsFunc(g.given.tables[mainTable], func(r Route) bool { return r.Destination == network.Masked() && r.Interface != name && r.Interface != "" }) {
+			slices.ContainsFunc(g.given.tables[mainTable], func(r Route) bool {
+				return r.Destination == network.Masked() && r.Interface != name && r.Interface != ""
+			}) {
 			continue
 		}
 		own, _ := g.ownIn(network)
