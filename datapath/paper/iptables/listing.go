@@ -73,7 +73,7 @@ func isListing(text string) bool {
 
 func parseListing(text string, options Options) (*Dump, error) {
 	l := lister{
-		dump: &Dump{Listing: &Listing{}}, noted: make(map[string]bool),
+		dump: &Dump{Listing: &Listing{}}, mend: options.Mend, noted: make(map[string]bool),
 		chains: make(map[tableChain]bool), declared: make(map[string]map[string]*Chain),
 	}
 	l.read(text)
@@ -92,7 +92,8 @@ func parseListing(text string, options Options) (*Dump, error) {
 // lister goes through the lines of a listing.
 type lister struct {
 	dump    *Dump
-	number  int // of the line, from 1
+	mend    bool // see Options
+	number  int  // of the line, from 1
 	parts   []*part
 	chain   *listedChain // the last one; nil: none yet
 	command listCommand  // the last one

@@ -81,8 +81,7 @@ func (c *listedChain) hidesInterface(r *Rule, last bool) bool {
 
 func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	w := wording{family: l.dump.Family, row: row}
-	args, e := w.translate()
-	l.errors.add(row.line, e)
+	args, fault := w.translate()
 	r := &Rule{Line: row.line, Chain: c.Name, Counters: row.counters}
 	t.Rules = append(t.Rules, r)
 	if w.names {
@@ -104,8 +103,8 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 		declared[chain] = true
 	}
 	lost, e := r.Interpret(args, l.dump.Family, t.Name, declared)
-	if e != nil {
-		l.errors.add(row.line, e)
+	if fault = cmp.Or(fault, e); fault != nil {
+		l.addUnread(t, r, row, fault, declared[row.target.Text])
 		return
 	}
 	for _, text := range lost {
@@ -114,6 +113,21 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	if w.unprinted != nil {
 		r.Target = *w.unprinted
 	}
+	r.SetArgs(Tokens(r.Matches, r.Target))
+}
+
+// addUnread is for a rule that cannot be read.
+func (l *lister) addUnread(t *Table, r *Rule, row *row, fault *Error, jumps bool) {
+	if !l.mend {
+		l.errors.add(row.line, fault)
+		return
+	}
+	r.Matches, r.Target = []Match{UnknownMatch{Match: Unreadable, Args: row.rest}}, UnknownTarget{Target: row.target.Text}
+	what := fmt.Sprintf("what it does (%s)", row.target.Text)
+	if jumps {
+		r.Target, what = Jump{row.target.Text}, "whether it matches"
+	}
+	l.dump.Notes = append(l.dump.Notes, Note{row.line, fmt.Sprintf("%s: the rule of chain %s of table %s is kept, but %s is not known", fault.Problem, r.Chain, t.Name, what)})
 	r.SetArgs(Tokens(r.Matches, r.Target))
 }
 

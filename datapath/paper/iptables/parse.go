@@ -16,6 +16,8 @@ type Options struct {
 	// Family is used if neither the header of iptables-save nor any address shows it;
 	// FamilyUnknown: then IPv4.
 	Family Family
+	// Mend keeps a rule of a listing that cannot be read, with an [UnknownMatch] and mostly an [UnknownTarget], and notes it.
+	Mend bool
 }
 
 // Parse reads a dump. An error is that of r, or joins all faults of the text: see [Errors]. An

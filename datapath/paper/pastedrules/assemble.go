@@ -57,7 +57,7 @@ func readPasted(text string, options iptables.Options) *Input {
 		a.note(g.gaps[0], "lines are left out here: the chains of this table may have more rules")
 	}
 	if width > 0 {
-		a.note(0, "lines are cut off after %d characters: of their rules it is not known whether they match, and what they do", width)
+		a.in.Notes = append(a.in.Notes, cutNote(width))
 	}
 	if len(restored) > 0 {
 		a.note(restored[0], "of %s the spaces, quotes, dashes or colours of an editor or a terminal are read as what they stand for", quantity.Count(len(restored), "line"))

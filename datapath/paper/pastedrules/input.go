@@ -14,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Input is what a text with rules holds.
@@ -35,6 +36,8 @@ func Read(r io.Reader, options iptables.Options) (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
+	text, width := cutRows(text)
+	options.Mend = width > 0
 	in, err := readFolded(text, options)
 	if in == nil {
 		in, err = readForm(text, options)
@@ -50,6 +53,9 @@ func Read(r io.Reader, options iptables.Options) (*Input, error) {
 	}
 	if commands > 0 {
 		in.Notes = append(in.Notes, iptables.Note{Line: commands, Text: "commands that change rules are left out beside a listing, which has the rules that there were"})
+	}
+	if width > 0 {
+		in.Notes = slices.Insert(in.Notes, 0, cutNote(width))
 	}
 	if !printsAll(text) {
 		for _, d := range in.Dumps {
@@ -97,10 +103,16 @@ func readForm(text string, options iptables.Options) (*Input, error) {
 // err is the error without, and nil, nil is returned if there is none either way.
 func readOtherForm(text string, options iptables.Options, err error) (*Input, error) {
 	if cleaned, lost, ok := undecorateListing(text); ok {
-		d, err := iptables.Read(cleaned, options)
+		options.Mend = true
+		joined, rests := joinRows(cleaned, text)
+		d, err := iptables.Read(joined, options)
 		if err != nil {
 			return nil, err
 		}
+		if len(rests) > 0 {
+			lost = append(lost, iptables.Note{Line: rests[0], Text: quantity.Count(len(rests), "line") + " below a row: read as its rest, which was wrapped"})
+		}
+		lost = append(lost, d.Notes...)
 		return &Input{Dumps: []*iptables.Dump{d}, Notes: iptables.MergeNotes(lost)}, nil
 	}
 	if line := nftLine(text); line > 0 {

@@ -1,7 +1,10 @@
 package pastedrules
 
 import (
+	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/pasted"
@@ -46,4 +49,68 @@ func undecorateListing(text string) (cleaned string, lost []iptables.Note, found
 		b.WriteString(line + "\n")
 	}
 	return b.String(), lost, found
+}
+
+// rowBegins is the beginning of a rule in a listing.
+var rowBegins = regexp.MustCompile(`^\s*(\d+[KMGTP]?\s+){0,3}(\S+\s+)?(all|tcp|udp|icmp|ipv6-icmp|icmpv6|sctp|\d+)\s+(--|-f|!f)(\s|$)`)
+
+// joinRows puts the rows of a listing together that a terminal or a mail wrapped. The lines keep their numbers; rests are those that
+// continue the line above. text is the listing as it was before it was cleaned: a terminal wraps within words where a line is full.
+func joinRows(cleaned, text string) (joined string, rests []int) {
+	lines, raw := strings.Split(cleaned, "\n"), strings.Split(strings.ReplaceAll(text, "\r", ""), "\n")
+	width := 0
+	for _, line := range raw {
+		width = max(width, utf8.RuneCountInString(line))
+	}
+	last := -1 // the line that may be continued
+	for i, line := range lines {
+		switch {
+		case line == "" || line[0] == '#' || iptables.IsChainLine(line) || iptables.IsListCommand(line):
+			if last = -1; iptables.IsChainLine(line) {
+				continue
+			}
+		case last < 0, rowBegins.MatchString(line), iptables.NamesColumns(lines[last]), iptables.NamesColumns(line):
+			last = i
+		default:
+			space := " "
+			if above, here := raw[i-1], raw[i]; utf8.RuneCountInString(above) == width && !strings.HasSuffix(above, " ") && !strings.HasPrefix(here, " ") {
+				space = ""
+			}
+			lines[last], lines[i], rests = lines[last]+space+line, "", append(rests, i+1)
+		}
+	}
+	return strings.Join(lines, "\n"), rests
+}
+
+// cutRows marks the rows of a listing that were cut off at a width, as by cut -c: they lose the last word, which may be a part of one,
+// and get the beginning of a comment without an end, which iptables.Read takes for a line that is cut off. 0: none was.
+func cutRows(text string) (marked string, width int) {
+	lines := strings.Split(text, "\n")
+	columns := 0
+	for _, line := range lines {
+		width = max(width, utf8.RuneCountInString(line))
+		if iptables.NamesColumns(line) {
+			columns = len(strings.Fields(line))
+		}
+	}
+	full, sure := 0, false
+	for i, line := range lines {
+		if utf8.RuneCountInString(line) < width || !rowBegins.MatchString(line) {
+			continue
+		}
+		if i+1 < len(lines) {
+			if below := lines[i+1]; strings.TrimSpace(below) != "" && !rowBegins.MatchString(below) && !iptables.IsChainLine(below) {
+				return text, 0 // its rest
+			}
+		}
+		words := strings.Fields(line)
+		sure = sure || strings.Contains(line, " /*") && !strings.Contains(line, "*/")
+		words = append(words[:len(words)-1], slices.Repeat([]string{"?"}, max(0, columns-len(words)+1))...)
+		lines[i] = strings.Join(words, " ") + " /*"
+		full++
+	}
+	if width < leastWidth || columns == 0 || full < 2 || !sure {
+		return text, 0
+	}
+	return strings.Join(lines, "\n"), width
 }

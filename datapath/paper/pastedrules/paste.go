@@ -2,6 +2,7 @@ package pastedrules
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -209,6 +210,11 @@ func screenWidth(all []string) (width, margin int) {
 		return 0, 0
 	}
 	return width, margin
+}
+
+// cutNote says that lines were cut off.
+func cutNote(width int) iptables.Note {
+	return iptables.Note{Text: fmt.Sprintf("lines are cut off after %d characters: of their rules it is not known whether they match, and what they do", width)}
 }
 
 // cutWidth is the number of characters after which all lines of a text were cut off, as by cut -c or less -S; 0: they were not.
