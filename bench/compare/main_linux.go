@@ -122,7 +122,17 @@ func (p *plan) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.objects.cluster.Close()) }()
-	environment := describe(p)
+	idle := "halt"
+	if !p.halt {
+		release, err := machine.KeepAwake()
+		if err == nil {
+			defer release()
+			idle = "poll"
+		} else {
+			idle += ": " + err.Error()
+		}
+	}
+	environment := describe(p, idle)
 	fmt.Print(environment)
 	for _, c := range contestants {
 		if c.missing != "" {

@@ -28,6 +28,7 @@ type plan struct {
 	startTimeout time.Duration // with a proxy until it serves
 	profile      time.Duration // 0: no profile
 	events       bool          // measure events instead of loads
+	halt         bool          // let idle CPUs halt
 	rolling      int           // pods of a rolling update, which is measured instead of loads; 0: none
 }
 
@@ -63,6 +64,7 @@ func parsePlan(args []string) (*plan, error) {
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")
 	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: run each load (see -loads) for this time, and write CPU profiles and a heap profile from its port 10249")
 	flags.BoolVar(&p.events, "events", false, "measure what restarts, kills and other events cost under a steady load, instead of loads")
+	flags.BoolVar(&p.halt, "halt", false, "let idle CPUs halt, as they usually do; by default they poll, as waking a CPU of a virtual machine takes longer than most of what is measured")
 	flags.IntVar(&p.rolling, "rolling", 0, fmt.Sprintf("measure how soon rules and flows follow a rolling update of this number of pods (at most %d) under a steady load, instead of loads; unless -only is given, of %s", maxReplicas, strings.Join(rollingContestants, ",")))
 	if err := flags.Parse(args); err != nil {
 		return nil, err

@@ -142,8 +142,8 @@ func (s *samples) writeLosses(out *strings.Builder) {
 	}
 }
 
-// describe lists what was measured with what, in Markdown.
-func describe(p *plan) string {
+// describe lists what was measured with what, in Markdown. idle is what idle CPUs do.
+func describe(p *plan, idle string) string {
 	var out strings.Builder
 	item := func(name, format string, args ...any) {
 		fmt.Fprintf(&out, "- %s: %s\n", name, fmt.Sprintf(format, args...))
@@ -151,6 +151,7 @@ func describe(p *plan) string {
 	out.WriteString("# nfqproxy beside kube-proxy and the queue's floor\n\n")
 	item("when", "%s; load average before: %s", time.Now().UTC().Format(time.DateTime), machine.Load())
 	item("machine", "%s", machine.Hardware())
+	item("idle CPUs", "%s", idle)
 	item("kernel", "%s", machine.Kernel())
 	item("Go", "%s", runtime.Version())
 	item("nfqproxy", "%s", machine.Version(p.nfqproxy[0], "--version"))

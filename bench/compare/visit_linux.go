@@ -256,6 +256,10 @@ const (
 	reusedOne             = 16000        // with one worker
 )
 
+// warmUp is the number of connections before those that are measured: more than the records that nfqproxy keeps, for which it takes
+// memory as they come.
+const warmUp = 20_000
+
 func (v *visit) load(w workload) error {
 	l := &traffic.Load{
 		UDP: w.udp, Workers: w.workers, Rate: w.rate, From: firstClient, FirstPort: onePort, Ports: onePorts, To: v.target(w.udp), Time: v.time,
@@ -268,7 +272,7 @@ func (v *visit) load(w workload) error {
 		l.FirstPort, l.Ports = manyPort, manyPorts
 		fallthrough
 	default:
-		l.WarmUp = max(20, 1000/w.workers)
+		l.WarmUp = warmUp / w.workers
 		l.Limit = l.Ports - l.WarmUp
 	}
 	if v.contestant.name != "direct" {

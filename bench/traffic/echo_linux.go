@@ -79,7 +79,10 @@ func answerTCP(listener int) error {
 	}
 }
 
-// answerConnection ends with the connection, whatever its end.
+// answerConnection ends with the connection, whatever its end. Like all that it calls it is nosplit: Go's scheduler, which takes
+// a thread in a raw system call for a busy one, could interrupt it only where a function checks its stack.
+//
+//go:nosplit
 func answerConnection(fd int, small, large []byte) {
 	who, errno := localAddress(fd)
 	if errno != 0 {
@@ -139,6 +142,7 @@ func answerUDP(fd int) error {
 	}
 }
 
+//go:nosplit
 func messageCall(call uintptr, fd int, m *unix.Msghdr) (int, syscall.Errno) {
 	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(m)), 0)
 	return int(n), errno

@@ -83,6 +83,7 @@ func listen(fd int) syscall.Errno {
 	return errno
 }
 
+//go:nosplit
 func accept(fd int) (int, syscall.Errno) {
 	for {
 		c, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
@@ -93,6 +94,8 @@ func accept(fd int) (int, syscall.Errno) {
 }
 
 // localAddress gives the last byte of a socket's own address.
+//
+//go:nosplit
 func localAddress(fd int) (byte, syscall.Errno) {
 	var a unix.RawSockaddrInet4
 	size := uint32(unsafe.Sizeof(a))
@@ -100,6 +103,7 @@ func localAddress(fd int) (byte, syscall.Errno) {
 	return a.Addr[3], errno
 }
 
+//go:nosplit
 func read(fd int, b []byte) (int, syscall.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
@@ -109,6 +113,7 @@ func read(fd int, b []byte) (int, syscall.Errno) {
 	}
 }
 
+//go:nosplit
 func write(fd int, b []byte) (int, syscall.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
@@ -118,6 +123,7 @@ func write(fd int, b []byte) (int, syscall.Errno) {
 	}
 }
 
+//go:nosplit
 func closeFD(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
 // Request makes one connection and gives the last byte of the address that answered. All of
