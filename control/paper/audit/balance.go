@@ -24,6 +24,7 @@ type balance struct {
 	unequal bool
 	sticky  map[string]bool // the chains of endpoints whose clients have a rule
 	foreign bool            // it has a rule that kube-proxy does not write, whatever that does
+	hidden  bool            // when a rule to an endpoint matches is not known
 }
 
 // share is one rule of the chain.
@@ -189,7 +190,14 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 		part := b.left * probability(rule.statistic)
 		b.left -= part
 		b.shares = append(b.shares, share{rule.jump, part, rule.Line, rule})
+		b.hidden = b.hidden || rule.unread
 		r.endpointOf(s, rule).add(policy, part)
+	}
+	if b.hidden {
+		for _, of := range b.shares {
+			r.endpointOf(s, of.rule).ShareUnknown = true
+		}
+		return
 	}
 	b.unequal = unequal(b.shares)
 }

@@ -298,6 +298,9 @@ func someOf(names []string) string {
 
 // shares is "1/2", or "1/2, 1 under policy Local".
 func (e *Endpoint) shares() string {
+	if e.ShareUnknown {
+		return "share not known"
+	}
 	local := shareText(e.LocalShare) + " under policy Local"
 	switch {
 	case e.LocalShare == 0:

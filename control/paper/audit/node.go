@@ -183,9 +183,11 @@ type Endpoint struct {
 	AddrPort netip.AddrPort `json:"address,omitzero"` // zero: the file does not show it
 	// Share is the endpoint's share of the flows under policy Cluster, LocalShare of those under
 	// policy Local: 0 to 1.
-	Share      float64  `json:"share"`
-	LocalShare float64  `json:"localShare,omitempty"`
-	Locality   Locality `json:"locality,omitempty"`
+	Share      float64 `json:"share"`
+	LocalShare float64 `json:"localShare,omitempty"`
+	// ShareUnknown: the file does not show when a rule of its chain matches, so the shares are only those if it always does.
+	ShareUnknown bool     `json:"shareUnknown,omitempty"`
+	Locality     Locality `json:"locality,omitempty"`
 }
 
 // Locality is where an endpoint is.

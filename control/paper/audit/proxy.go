@@ -116,9 +116,10 @@ func (r *reader) version(oldMasquerade bool) string {
 	for _, s := range r.node.Services {
 		for _, b := range s.balanced {
 			if b != nil && len(b.shares) > 0 {
-				_, ok := arrow(b.shares[0].rule.comment)
+				first := b.shares[0].rule
+				_, ok := arrow(first.comment)
 				arrows = arrows || ok
-				balanced = balanced || b.shares[0].rule.comment != ""
+				balanced = balanced || first.comment != "" && !first.unread
 			}
 		}
 	}

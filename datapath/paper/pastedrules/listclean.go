@@ -55,13 +55,15 @@ func undecorateListing(text string) (cleaned string, lost []iptables.Note, found
 var rowBegins = regexp.MustCompile(`^\s*(\d+[KMGTP]?\s+){0,3}(\S+\s+)?(all|tcp|udp|icmp|ipv6-icmp|icmpv6|sctp|\d+)\s+(--|-f|!f)(\s|$)`)
 
 // joinRows puts the rows of a listing together that a terminal or a mail wrapped. The lines keep their numbers; rests are those that
-// continue the line above. text is the listing as it was before it was cleaned: a terminal wraps within words where a line is full.
+// continue the line above. text is the listing as it was before it was cleaned: a terminal wraps within words, where a line is full.
 func joinRows(cleaned, text string) (joined string, rests []int) {
 	lines, raw := strings.Split(cleaned, "\n"), strings.Split(strings.ReplaceAll(text, "\r", ""), "\n")
 	width := 0
 	for _, line := range raw {
 		width = max(width, utf8.RuneCountInString(line))
 	}
+	begin := make([]int, len(lines)) // of each rest: the line where its row begins; others: 0
+	withinWords := true
 	last := -1 // the line that may be continued
 	for i, line := range lines {
 		switch {
@@ -72,12 +74,20 @@ func joinRows(cleaned, text string) (joined string, rests []int) {
 		case last < 0, rowBegins.MatchString(line), iptables.NamesColumns(lines[last]), iptables.NamesColumns(line):
 			last = i
 		default:
-			space := " "
-			if above, here := raw[i-1], raw[i]; utf8.RuneCountInString(above) == width && !strings.HasSuffix(above, " ") && !strings.HasPrefix(here, " ") {
-				space = ""
-			}
-			lines[last], lines[i], rests = lines[last]+space+line, "", append(rests, i+1)
+			rests, begin[i] = append(rests, i+1), last
+			withinWords = withinWords && utf8.RuneCountInString(raw[i-1]) == width
 		}
+	}
+	for i := range lines {
+		if begin[i] == 0 {
+			continue
+		}
+		space := " "
+		if withinWords && !strings.HasSuffix(raw[i-1], " ") && !strings.HasPrefix(raw[i], " ") {
+			space = ""
+		}
+		row := &lines[begin[i]]
+		*row, lines[i] = strings.TrimSpace(*row)+space+strings.TrimSpace(lines[i]), ""
 	}
 	return strings.Join(lines, "\n"), rests
 }
@@ -105,7 +115,11 @@ func cutRows(text string) (marked string, width int) {
 		}
 		words := strings.Fields(line)
 		sure = sure || strings.Contains(line, " /*") && !strings.Contains(line, "*/")
-		words = append(words[:len(words)-1], slices.Repeat([]string{"?"}, max(0, columns-len(words)+1))...)
+		whole := len(words) - 1
+		if !strings.Contains(line, " /*") { // what may be an option without its value
+			whole = min(whole, columns)
+		}
+		words = append(words[:whole], slices.Repeat([]string{"?"}, max(0, columns-whole))...)
 		lines[i] = strings.Join(words, " ") + " /*"
 		full++
 	}
