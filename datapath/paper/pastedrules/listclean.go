@@ -114,9 +114,13 @@ func cutRows(text string) (marked string, width int) {
 			}
 		}
 		words := strings.Fields(line)
-		sure = sure || strings.Contains(line, " /*") && !strings.Contains(line, "*/")
 		whole := len(words) - 1
-		if !strings.Contains(line, " /*") { // what may be an option without its value
+		switch comment, _, closed := strings.Cut(line, "*/"); {
+		case closed: // what follows may be an option without its value
+			whole = min(len(words), len(strings.Fields(comment))+1)
+		case strings.Contains(line, " /*"):
+			sure = true
+		default:
 			whole = min(whole, columns)
 		}
 		words = append(words[:whole], slices.Repeat([]string{"?"}, max(0, columns-whole))...)
