@@ -153,7 +153,6 @@ func (c *Cluster) schedulerFlags() []string {
 	}
 }
 
-// get wants a page with status 200.
 // probeControllerManager succeeds when the first controller runs. Before, kube-controller-manager is healthy, too, and it exits if it
 // finds no healthy API server within ten seconds.
 func (c *Cluster) probeControllerManager(ctx context.Context) error {
@@ -168,6 +167,7 @@ func (c *Cluster) probeControllerManager(ctx context.Context) error {
 	return err
 }
 
+// get wants a page with status 200, and returns what it says.
 func (c *Cluster) get(ctx context.Context, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

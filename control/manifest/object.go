@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
